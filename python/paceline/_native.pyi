@@ -1,0 +1,116 @@
+"""The Rust core as Python sees it.
+
+Nothing here is public: users meet `paceline` itself. Two sides use it: client processes (`Session`, `Function`,
+`FutureBase`, `Watch`) and slots (`Zygote`, `slot_main`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import CellType
+from typing import Any
+
+from paceline._future import Future
+
+__version__: str
+
+class Watch:
+    """Notices when a name that a function depends on is bound to another object.
+
+    Compares by identity only: `globals` entries as (namespace, name, object then bound), `cells` as
+    (cell, object then inside). A name that was missing is recorded with `Watch.MISSING`.
+    """
+
+    MISSING: object
+    def __new__(
+        cls,
+        globals: Sequence[tuple[dict[str, Any], str, object]],
+        cells: Sequence[tuple[CellType, object]],
+    ) -> Watch: ...
+    def unchanged(self) -> bool: ...
+
+class FutureBase:
+    """State of one task as the caller holds it. First base of `paceline._future.Future`; never made from Python."""
+
+    @property
+    def task_id(self) -> int: ...
+    def result(self, timeout: float | None = None) -> Any: ...
+    def exception(self, timeout: float | None = None) -> BaseException | None: ...
+    def done(self) -> bool: ...
+    def running(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def cancel(self) -> bool: ...
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None: ...
+
+class Function:
+    """A function as one session ships it, with the options its tasks run under."""
+
+    @property
+    def name(self) -> str: ...
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def submit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]: ...
+    def map(
+        self,
+        items: Iterable[Any],
+        star: bool,
+        chunksize: int | None,
+        progress: Callable[[int], object] | None,
+    ) -> list[Any]:
+        """Results in input order. `progress` is called from the calling thread with the number of items done."""
+    def imap(
+        self, items: Iterable[Any], star: bool, chunksize: int, ordered: bool, lookahead: int
+    ) -> Iterator[Any]:
+        """Lazy results. At most `lookahead` items are pulled beyond the results already taken."""
+
+class Session:
+    """A connection to one cluster."""
+
+    @staticmethod
+    def embedded(
+        *,
+        cpus: int,
+        spares: int,
+        command: Sequence[str],
+        directory: str,
+        path: Sequence[str],
+        environment: dict[str, str],
+    ) -> Session:
+        """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended."""
+    def function(
+        self,
+        payload: bytes,
+        name: str,
+        *,
+        cpus: float,
+        retries: int,
+        priority: int,
+    ) -> Function: ...
+    def refresh(self, directory: str, path: Sequence[str]) -> None:
+        """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped."""
+    def status(self) -> dict[str, Any]: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> int:
+        """End the cluster. Returns how many tasks were cancelled by it. Harmless when repeated."""
+
+def wait(futures: Sequence[Future[Any]], n: int, timeout: float | None) -> None:
+    """Block until `n` of the futures are done or the time is over."""
+
+def after_fork_in_child() -> None:
+    """Close what a forked child must not hold, and forget every session of the parent."""
+
+class Zygote:
+    """The zygote's end of its link to the node, and the reaper of its children."""
+
+    def __new__(cls, descriptor: int) -> Zygote: ...
+    def next(self) -> Birth | None:
+        """The next slot to fork; None when the node is gone or says so. Reaps and reports deaths meanwhile."""
+    def forked(self, birth: Birth, pid: int) -> None: ...
+
+class Birth:
+    """One slot to be: its id and the descriptors it starts with."""
+
+    @property
+    def slot(self) -> int: ...
+    def close(self) -> None: ...
+
+def slot_main(zygote: Zygote, birth: Birth) -> None:
+    """Be a slot until told to end. Runs in the forked child, on its main thread."""
