@@ -1,0 +1,116 @@
+# `make` lists the targets. Everything installs itself: a machine with Rust, Python 3.11+ and make is enough.
+
+PYTHON ?= python3
+CARGO ?= cargo
+VENV := .venv
+BIN := $(VENV)/bin
+
+# PyO3 builds for the virtual environment's interpreter, and never links libpython: a slot's interpreter brings it.
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+export PYO3_BUILD_EXTENSION_MODULE := 1
+
+# In CI the lock file is the truth; at a desk it may follow Cargo.toml.
+LOCKED := $(if $(CI),--locked)
+STAGE := scripts/stage
+SOURCES := $(shell find crates python Cargo.toml Cargo.lock pyproject.toml -type f \
+	-not -path '*/__pycache__/*' -not -path '*/tests/*' -not -path '*/fuzz/*' 2>/dev/null)
+
+# bench: ONLY="rtt map1", QUICK=1, STRICT=1      sim: SEED, STEPS      sim-nightly: SEEDS      fuzz: SECONDS, ONLY
+SEED ?= 1
+STEPS ?= 10000
+SEEDS ?= 10000
+SECONDS ?= 300
+
+.DEFAULT_GOAL := help
+.PHONY: help build wheel demo test test-quick test-rust test-python test-bench check check-rust check-python deny \
+	format bench fuzz sim sim-nightly clean
+
+help: ## this list
+	@echo "Paceline: make <target>"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: $(VENV)/.built ## .venv with the tools and the release build installed; does nothing when up to date
+
+$(VENV)/.tools: requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, $(PYTHON) is " + sys.version)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.tools $(SOURCES)
+	@rm -rf $(VENV)/wheel
+	$(BIN)/maturin build $(LOCKED) --release --interpreter $(BIN)/python --out $(VENV)/wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(VENV)/wheel/*.whl
+	@touch $@
+
+wheel: $(VENV)/.tools ## the release wheel, into dist/
+	$(BIN)/maturin build $(LOCKED) --release --strip --interpreter $(BIN)/python --out dist
+
+demo: build ## the main job on an embedded cluster: a tour of the Mandelbrot set, tile by tile
+	@$(BIN)/python examples/demo.py
+
+test: ## everything: check, Rust and Python tests, doc tests, a tiny run of every bench
+	@$(STAGE) "build" $(MAKE) --no-print-directory build
+	@$(STAGE) "check: Rust" $(MAKE) --no-print-directory check-rust
+	@$(STAGE) "check: Python" $(MAKE) --no-print-directory check-python
+	@$(STAGE) "tests: Rust" $(MAKE) --no-print-directory test-rust
+	@$(STAGE) "tests: Python" $(MAKE) --no-print-directory test-python
+	@$(STAGE) "bench: smoke" $(MAKE) --no-print-directory test-bench
+
+test-quick: build ## the Python tests that take less than five seconds each
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-rust: $(VENV)/.tools
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		$(CARGO) nextest run $(LOCKED) --workspace && $(CARGO) test $(LOCKED) --workspace --doc --quiet; \
+	else \
+		$(CARGO) test $(LOCKED) --workspace --quiet; \
+	fi
+
+test-python: build
+	$(BIN)/python -m pytest -q
+
+test-bench: build
+	$(BIN)/python bench/run.py --smoke
+
+check: check-rust check-python ## formatting, lints, types, the stub of the extension
+
+check-rust: $(VENV)/.tools
+	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 \
+		|| rustup component add rustfmt clippy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy $(LOCKED) --workspace --all-targets --quiet -- -D warnings
+
+check-python: build
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	MYPYPATH=python $(BIN)/python -m mypy.stubtest paceline._native
+
+deny: ## licences, sources and advisories of the Rust dependencies
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked --quiet cargo-deny
+	$(CARGO) deny --all-features check
+
+format: $(VENV)/.tools ## rewrite the sources in the project's format
+	$(CARGO) fmt --all
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/ruff format --quiet .
+
+bench: build ## the bars, Paceline and its peers in one run (ONLY="rtt map1", QUICK=1, STRICT=1)
+	@$(BIN)/python bench/run.py $(ONLY) $(if $(QUICK),--quick) $(if $(STRICT),--strict)
+
+fuzz: ## fuzz the frame decoder on nightly Rust (SECONDS=300 a target, ONLY=target)
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked --quiet cargo-fuzz
+	@cd fuzz && for target in $(or $(ONLY),$$($(CARGO) +nightly fuzz list)); do \
+		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(SECONDS) || exit 1; \
+	done
+
+sim: ## replay one seed of the simulation (SEED=1 STEPS=10000)
+	$(CARGO) run $(LOCKED) --quiet --release -p paceline-sim -- --seed $(SEED) --steps $(STEPS)
+
+sim-nightly: ## many seeds from today's date on (SEEDS=10000 STEPS=10000)
+	@scripts/sim-nightly $$(date +%Y%m%d0000) $(SEEDS) $(STEPS)
+
+clean: ## remove everything that was built, .venv too
+	rm -rf target dist $(VENV) bench/results fuzz/target .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

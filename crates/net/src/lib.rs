@@ -1,0 +1,1 @@
+//! Sockets and descriptors: everything below the messages.

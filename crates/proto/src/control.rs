@@ -1,0 +1,200 @@
+//! The control links: who is here, who may use what, which slot to fork. One enum a direction.
+//!
+//! * CO-1: `Want` and `Join` say how things stand, not how they changed, so a repeated or late one does no harm.
+
+use crate::data::{from_postcard, postcard_frame};
+use crate::death::Death;
+use crate::error::Error;
+use crate::frame::Frame;
+use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, SlotId};
+use crate::resources::{Resources, Shape};
+use serde::{Deserialize, Serialize};
+
+/// Client to head.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ClientToHead {
+    /// Opens or reopens the link: who this is and which leases it holds.
+    Hello { client: ClientId, name: String, leases: Vec<LeaseId> },
+    /// The client could use `count` leases of this shape in all. Replaces what it said of the shape before.
+    Want { shape: Shape, count: u32 },
+    /// The client no longer uses this lease.
+    Release { lease: LeaseId },
+    /// The client is going; its leases end.
+    Bye,
+}
+
+/// Head to client.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum HeadToClient {
+    Welcome { cluster: ClusterId, epoch: Epoch },
+    /// A slot is yours: open a data connection to its node and name the lease.
+    Granted { lease: LeaseId, node: NodeId, slot: SlotId, shape: Shape },
+    /// Give this lease back after the task it runs.
+    Recall { lease: LeaseId },
+    /// The lease is over: its slot died, or its node did.
+    Ended { lease: LeaseId, death: Death },
+    /// No node can ever hold this shape; `largest` is the most any node has.
+    Unplaceable { shape: Shape, largest: Resources },
+    /// Lines that user code in this slot printed.
+    Output { slot: SlotId, stream: Stream, #[serde(with = "serde_bytes")] text: Vec<u8> },
+}
+
+/// Node to head.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum NodeToHead {
+    /// Opens or reopens the link: what the node has and which leases live on it.
+    Join { node: NodeId, incarnation: Incarnation, name: String, total: Resources, leases: Vec<Placement> },
+    /// The lease has its slot.
+    Placed { lease: LeaseId, slot: SlotId },
+    /// The lease is over, either because it was told so (`death` is none) or because the slot died.
+    Ended { lease: LeaseId, death: Option<Death> },
+    Output { client: ClientId, slot: SlotId, stream: Stream, #[serde(with = "serde_bytes")] text: Vec<u8> },
+    Heartbeat,
+}
+
+/// Head to node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum HeadToNode {
+    Welcome { cluster: ClusterId, epoch: Epoch },
+    /// Find a slot for this lease.
+    Place { lease: LeaseId, client: ClientId, shape: Shape },
+    /// End the lease. Its slot stays warm for the same client unless something still runs in it.
+    End { lease: LeaseId },
+    /// The cluster is closing.
+    Bye,
+}
+
+/// A lease as its node knows it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Placement {
+    pub lease: LeaseId,
+    pub client: ClientId,
+    pub slot: SlotId,
+    pub shape: Shape,
+}
+
+/// Which of its two outputs a line was printed to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Stream {
+    Out,
+    Err,
+}
+
+/// Node to slot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum NodeToSlot {
+    /// From now on this slot belongs to this client and has these resources.
+    Bind { client: ClientId, needs: Resources },
+    /// A data connection for this lease; its descriptor comes along. An earlier one is void.
+    Attach { lease: LeaseId },
+    /// The lease is over: forget its calls.
+    Detach { lease: LeaseId },
+    /// Finish what runs and leave.
+    Exit,
+}
+
+/// Slot to node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SlotToNode {
+    /// The slot can take work.
+    Ready { slot: SlotId, pid: u32 },
+    /// The lease's calls are forgotten and nothing of it runs.
+    Detached { lease: LeaseId },
+}
+
+/// Node to zygote. `Fork` brings three descriptors: the slot's control socket, its output, its error output.
+/// The page comes as a fourth.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum NodeToZygote {
+    Fork { slot: SlotId },
+    Exit,
+}
+
+/// Zygote to node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ZygoteToNode {
+    Forked { slot: SlotId, pid: u32 },
+    /// A slot has ended and was reaped, with its process group.
+    Exited { slot: SlotId, pid: u32, cause: crate::death::DeathCause },
+}
+
+macro_rules! control_message {
+    ($($name:ident = $kind:literal),+ $(,)?) => {$(
+        impl $name {
+            /// Append this message as one frame.
+            pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+                postcard_frame($kind, self, out)
+            }
+
+            pub fn decode(frame: &Frame) -> Result<$name, Error> {
+                if frame.kind != $kind {
+                    return Err(Error::Kind { found: frame.kind });
+                }
+                from_postcard(&frame.body, stringify!($name))
+            }
+        }
+
+        impl Message for $name {
+            fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+                $name::encode(self, out)
+            }
+
+            fn decode(frame: &Frame) -> Result<$name, Error> {
+                $name::decode(frame)
+            }
+        }
+    )+};
+}
+
+/// A control message, for code that serves any link.
+pub trait Message: Sized {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error>;
+    fn decode(frame: &Frame) -> Result<Self, Error>;
+}
+
+control_message! {
+    ClientToHead = 64,
+    HeadToClient = 65,
+    NodeToHead = 66,
+    HeadToNode = 67,
+    NodeToSlot = 68,
+    SlotToNode = 69,
+    NodeToZygote = 70,
+    ZygoteToNode = 71,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Decoder, HEADER};
+
+    fn frame_of(message: &impl Message) -> Frame {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes).unwrap();
+        let mut decoder = Decoder::default();
+        decoder.feed(&bytes);
+        decoder.next_frame().unwrap().unwrap()
+    }
+
+    #[test]
+    fn golden_want() {
+        let want = ClientToHead::Want { shape: Shape::cpus(1), count: 3 };
+        let mut bytes = Vec::new();
+        want.encode(&mut bytes).unwrap();
+        assert_eq!(bytes[HEADER..], [1, 0x90, 0x4e, 3]);
+        assert_eq!(ClientToHead::decode(&frame_of(&want)), Ok(want));
+    }
+
+    #[test]
+    fn a_message_of_another_link_is_refused() {
+        let frame = frame_of(&HeadToNode::Bye);
+        assert_eq!(ClientToHead::decode(&frame), Err(Error::Kind { found: 67 }));
+    }
+
+    #[test]
+    fn trailing_bytes_are_refused() {
+        let mut frame = frame_of(&NodeToSlot::Exit);
+        frame.body = [&frame.body[..], b"x"].concat().into();
+        assert!(matches!(NodeToSlot::decode(&frame), Err(Error::Malformed { .. })));
+    }
+}

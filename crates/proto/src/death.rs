@@ -1,0 +1,35 @@
+//! How a slot ended, and which call it took with it.
+
+use crate::ids::Seq;
+use serde::{Deserialize, Serialize};
+
+/// What the node knows of a slot's death. `running` and `finished` come from the page that outlives the slot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Death {
+    pub cause: DeathCause,
+    pub out_of_memory: OutOfMemory,
+    /// The one call that was running: the death is charged to it and to no other.
+    pub running: Option<Seq>,
+    /// The last call that had run to its end. Its result may have died with the slot.
+    pub finished: Seq,
+}
+
+/// Why a slot is no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum DeathCause {
+    /// Ended by a signal.
+    Signal(i32),
+    /// Left by itself, with this exit code.
+    Exit(i32),
+    /// Its node is gone, and whatever ran there.
+    NodeLost,
+}
+
+/// Whether memory was the reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum OutOfMemory {
+    Yes,
+    Likely,
+    #[default]
+    No,
+}

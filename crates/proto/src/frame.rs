@@ -1,0 +1,283 @@
+//! Frames: a fixed header, a table of out-of-band segments, a body.
+//!
+//! ```text
+//! | magic u16 | version u8 | kind u8 | body u32 | segments u16 | cpu u16 | reserved u32 |   16 bytes, little endian
+//! | segment u32 | flags u32 | offset u64 | length u64 |  ... `segments` times             24 bytes each
+//! | body ...                                                                           |
+//! ```
+//!
+//! * FR-1: nothing is allocated for bytes that have not arrived: a header may claim what it likes.
+//! * FR-2: a decoder that has returned an error returns it again for ever: framing is lost.
+//! * FR-3: bytes may arrive in any pieces; the frames are the same.
+
+use crate::error::Error;
+use crate::version::PROTOCOL;
+use bytes::{Buf, Bytes, BytesMut};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+const MAGIC: u16 = u16::from_le_bytes(*b"PL");
+
+/// A decoder asks for this much room before it knows how long the next frame is.
+const READ_AHEAD: usize = 64 * 1024;
+
+/// More segments than this in one frame are refused.
+pub const MAX_SEGMENTS: usize = 4096;
+
+/// The longest body a frame can name.
+pub const MAX_BODY: usize = u32::MAX as usize;
+
+/// Bytes of the fixed header.
+pub const HEADER: usize = size_of::<Header>();
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct Header {
+    magic: U16,
+    version: u8,
+    kind: u8,
+    body: U32,
+    segments: U16,
+    cpu: U16,
+    reserved: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct SegmentEntry {
+    segment: U32,
+    flags: U32,
+    offset: U64,
+    length: U64,
+}
+
+/// A range of shared memory that belongs to a frame without being in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    pub segment: u32,
+    pub flags: u32,
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// One received frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    pub kind: u8,
+    /// The CPU the sender ran on as it sent: a waiting reader spins only if that is not its own.
+    pub cpu: u16,
+    pub segments: Vec<Segment>,
+    pub body: Bytes,
+}
+
+/// Append a frame to `out`. `write` appends the body.
+pub fn encode(
+    kind: u8,
+    segments: &[Segment],
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Result<(), Error> {
+    let start = out.len();
+    let header = Header {
+        magic: MAGIC.into(),
+        version: PROTOCOL,
+        kind,
+        body: 0.into(),
+        segments: (segments.len() as u16).into(),
+        cpu: 0.into(),
+        reserved: 0.into(),
+    };
+    if segments.len() > MAX_SEGMENTS {
+        return Err(Error::TooLarge { length: segments.len() as u64, limit: MAX_SEGMENTS as u64 });
+    }
+    out.extend_from_slice(header.as_bytes());
+    for segment in segments {
+        let entry = SegmentEntry {
+            segment: segment.segment.into(),
+            flags: segment.flags.into(),
+            offset: segment.offset.into(),
+            length: segment.length.into(),
+        };
+        out.extend_from_slice(entry.as_bytes());
+    }
+    let body = out.len();
+    write(out);
+    let length = out.len() - body;
+    if length > MAX_BODY {
+        out.truncate(start);
+        return Err(Error::TooLarge { length: length as u64, limit: MAX_BODY as u64 });
+    }
+    out[start + 4..start + 8].copy_from_slice(&(length as u32).to_le_bytes());
+    Ok(())
+}
+
+/// Write the CPU into a frame that begins at the start of `frame`, just before it is sent.
+pub fn stamp_cpu(frame: &mut [u8], cpu: u16) {
+    if let Some(place) = frame.get_mut(10..12) {
+        place.copy_from_slice(&cpu.to_le_bytes());
+    }
+}
+
+/// Cuts a stream of bytes into frames.
+#[derive(Default)]
+pub struct Decoder {
+    buffer: BytesMut,
+    broken: Option<Error>,
+    limit: Option<usize>,
+}
+
+impl Decoder {
+    /// A decoder that refuses bodies longer than `limit`.
+    pub fn with_limit(limit: usize) -> Decoder {
+        Decoder { limit: Some(limit), ..Decoder::default() }
+    }
+
+    /// Where to put received bytes: room is kept for the rest of the frame that has begun, within reason (FR-1).
+    pub fn room(&mut self) -> &mut BytesMut {
+        let missing = match self.header() {
+            Ok(Some(header)) => self.frame_length(&header).saturating_sub(self.buffer.len()),
+            _ => 0,
+        };
+        let doubling = self.buffer.len().max(READ_AHEAD);
+        self.buffer.reserve(missing.clamp(READ_AHEAD, doubling));
+        &mut self.buffer
+    }
+
+    /// Take in bytes that were received elsewhere.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, if it has arrived.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        self.cut().inspect_err(|error| self.broken = Some(error.clone()))
+    }
+
+    /// Whether a frame has begun but not ended.
+    pub fn is_partial(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    fn cut(&mut self) -> Result<Option<Frame>, Error> {
+        let Some(header) = self.header()? else { return Ok(None) };
+        if self.buffer.len() < self.frame_length(&header) {
+            return Ok(None);
+        }
+        let count = header.segments.get() as usize;
+        let mut frame = self.buffer.split_to(self.frame_length(&header)).freeze();
+        frame.advance(HEADER);
+        let segments = (0..count).map(|_| take_segment(&mut frame)).collect();
+        Ok(Some(Frame { kind: header.kind, cpu: header.cpu.get(), segments, body: frame }))
+    }
+
+    fn header(&self) -> Result<Option<Header>, Error> {
+        let Ok((header, _)) = Header::read_from_prefix(&self.buffer) else { return Ok(None) };
+        if header.magic.get() != MAGIC {
+            return Err(Error::Magic { found: header.magic.get() });
+        }
+        if header.version != PROTOCOL {
+            return Err(Error::Version { found: header.version });
+        }
+        let count = header.segments.get() as usize;
+        if count > MAX_SEGMENTS {
+            return Err(Error::TooLarge { length: count as u64, limit: MAX_SEGMENTS as u64 });
+        }
+        let limit = self.limit.unwrap_or(MAX_BODY);
+        let length = header.body.get() as usize;
+        if length > limit {
+            return Err(Error::TooLarge { length: length as u64, limit: limit as u64 });
+        }
+        Ok(Some(header))
+    }
+
+    fn frame_length(&self, header: &Header) -> usize {
+        HEADER + header.segments.get() as usize * size_of::<SegmentEntry>() + header.body.get() as usize
+    }
+}
+
+fn take_segment(frame: &mut Bytes) -> Segment {
+    let (entry, _) = SegmentEntry::read_from_prefix(frame).expect("the frame's length counts its segments");
+    frame.advance(size_of::<SegmentEntry>());
+    Segment {
+        segment: entry.segment.get(),
+        flags: entry.flags.get(),
+        offset: entry.offset.get(),
+        length: entry.length.get(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn one(kind: u8, segments: &[Segment], body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode(kind, segments, &mut out, |out| out.extend_from_slice(body)).unwrap();
+        out
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let segment = Segment { segment: 7, flags: 1, offset: 2, length: 3 };
+        let mut bytes = one(9, &[segment], b"hi");
+        stamp_cpu(&mut bytes, 5);
+        #[rustfmt::skip]
+        assert_eq!(bytes, [
+            b'P', b'L', 1, 9, 2, 0, 0, 0, 1, 0, 5, 0, 0, 0, 0, 0,
+            7, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0,
+            b'h', b'i',
+        ]);
+    }
+
+    #[test]
+    fn a_broken_decoder_stays_broken() {
+        let mut decoder = Decoder::default();
+        decoder.feed(b"GET / HTTP/1.1\r\n");
+        let first = decoder.next_frame().unwrap_err();
+        decoder.feed(&one(1, &[], b""));
+        assert_eq!(decoder.next_frame().unwrap_err(), first, "FR-2");
+    }
+
+    #[test]
+    fn a_claimed_length_allocates_nothing() {
+        let mut bytes = one(1, &[], b"");
+        bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        let mut decoder = Decoder::default();
+        decoder.feed(&bytes);
+        assert_eq!(decoder.next_frame(), Ok(None));
+        assert!(decoder.room().capacity() <= 4 * READ_AHEAD, "FR-1");
+        let mut strict = Decoder::with_limit(1024);
+        strict.feed(&bytes);
+        assert!(matches!(strict.next_frame(), Err(Error::TooLarge { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_pieces_give_the_same_frames(
+            frames in proptest::collection::vec(
+                (any::<u8>(), 0..3_usize, proptest::collection::vec(any::<u8>(), 0..300)), 1..8),
+            piece in 1..97_usize,
+        ) {
+            let stream: Vec<u8> = frames.iter().flat_map(|(kind, segments, body)| {
+                let segments: Vec<_> = (0..*segments).map(|i| Segment {
+                    segment: i as u32, flags: 0, offset: i as u64 * 8, length: u64::MAX,
+                }).collect();
+                one(*kind, &segments, body)
+            }).collect();
+            let mut decoder = Decoder::default();
+            let mut found = Vec::new();
+            for bytes in stream.chunks(piece) {
+                decoder.room().extend_from_slice(bytes);
+                while let Some(frame) = decoder.next_frame().unwrap() {
+                    found.push((frame.kind, frame.segments.len(), frame.body.to_vec()));
+                }
+            }
+            prop_assert_eq!(found, frames);
+            prop_assert!(!decoder.is_partial());
+        }
+    }
+}

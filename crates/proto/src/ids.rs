@@ -1,0 +1,81 @@
+//! Names of things. Every id is a type of its own, so that none can be passed for another.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A cluster, drawn at random when it is made.
+    ClusterId(u128),
+    "cluster-"
+);
+id!(
+    /// One start of the head; a later start has a higher number.
+    Epoch(u64),
+    "epoch-"
+);
+id!(
+    /// A node, for as long as its machine keeps its place in the cluster.
+    NodeId(u64),
+    "node-"
+);
+id!(
+    /// One start of a node: what the previous start granted is void.
+    Incarnation(u64),
+    "incarnation-"
+);
+id!(
+    /// One slot process. Never used again after its death.
+    SlotId(u64),
+    "slot-"
+);
+id!(
+    /// A client of the head.
+    ClientId(u64),
+    "client-"
+);
+id!(
+    /// A client's right to push work to one slot. Unguessable, for it opens the data connection.
+    LeaseId(u128),
+    "lease-"
+);
+id!(
+    /// A task, unique within its client.
+    TaskId(u64),
+    "task-"
+);
+id!(
+    /// The place of a call in the sequence of its lease, from 1. A call that is sent again gets a new one.
+    Seq(u64),
+    "#"
+);
+id!(
+    /// A function, named by the hash of its bytes.
+    FunctionId(u128),
+    "function-"
+);
+
+impl Seq {
+    /// The number after this one.
+    pub fn next(self) -> Seq {
+        Seq(self.0 + 1)
+    }
+}

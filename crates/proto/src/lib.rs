@@ -1,0 +1,26 @@
+//! What crosses a link: ids, messages, and the frames that carry them.
+//!
+//! Owns: the bytes of every message. Does not own: sockets, time, decisions.
+//!
+//! Two families of messages share one frame ([`frame`]): the data link between a client and a slot, laid out by hand
+//! because every call pays for it ([`data`]), and the control links between head, node, client, slot and zygote,
+//! encoded by postcard ([`control`]).
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod data;
+pub mod death;
+pub mod error;
+pub mod frame;
+pub mod ids;
+pub mod open;
+pub mod resources;
+pub mod version;
+
+pub use bytes::Bytes;
+pub use death::{Death, DeathCause, OutOfMemory};
+pub use error::Error;
+pub use ids::{
+    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, NodeId, Seq, SlotId, TaskId,
+};
+pub use resources::{Resources, Shape};
