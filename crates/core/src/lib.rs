@@ -5,9 +5,12 @@
 //! The simulation crate runs whole clusters of these machines under a seed.
 #![forbid(unsafe_code)]
 
+mod alarm;
 pub mod client;
 pub mod head;
 pub mod node;
+#[cfg(test)]
+mod random;
 pub mod slot;
 pub mod time;
 

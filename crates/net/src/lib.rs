@@ -1,1 +1,17 @@
-//! Sockets and descriptors: everything below the messages.
+//! Sockets, descriptors, shared pages, clocks: everything below the messages.
+//!
+//! Owns: every system call of Paceline that needs care, and all of its `unsafe` outside the Python binding.
+//! Does not own: what is said over a link, or when.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod clock;
+pub mod control;
+pub mod fds;
+pub mod link;
+pub mod page;
+pub mod poll;
+pub mod signals;
+pub mod spin;
+
+pub use link::{Link, Received};
+pub use page::Page;

@@ -23,8 +23,8 @@ pub enum ToSlot {
     Define { function: FunctionId, bytes: Bytes },
     /// Calls in order. `acked` replies have arrived at the client.
     Run { acked: u64, calls: Vec<Call> },
-    /// Give back those of these calls that have not begun.
-    Withdraw { ask: u32, calls: Vec<Seq> },
+    /// Give back those of these calls that have not begun: they are answered with [`Status::Withdrawn`].
+    Withdraw { calls: Vec<Seq> },
     /// End these calls: unbegun ones are dropped, a running one is interrupted.
     Cancel { calls: Vec<Seq> },
     /// `acked` replies have arrived; sent when there is no call to carry it.
@@ -38,8 +38,6 @@ pub enum FromSlot {
     Hello { received: Seq },
     /// Replies in the order they were made; the first is number `first` (from 0) on this lease.
     Replies { first: u64, replies: Vec<Reply> },
-    /// Answers [`ToSlot::Withdraw`]: these will never run here. The others have begun or are done.
-    Withdrawn { ask: u32, calls: Vec<Seq> },
     /// This call has been running for a while.
     Running { call: Seq },
 }
@@ -94,6 +92,8 @@ pub enum Status {
     Unsendable = 2,
     /// The call was cancelled before or while it ran.
     Cancelled = 3,
+    /// The call was asked back before it began, and will never run here.
+    Withdrawn = 4,
 }
 
 const TO_HELLO: u8 = 1;
@@ -105,8 +105,7 @@ const TO_CANCEL: u8 = 6;
 const TO_ACK: u8 = 7;
 const FROM_HELLO: u8 = 33;
 const FROM_REPLIES: u8 = 34;
-const FROM_WITHDRAWN: u8 = 35;
-const FROM_RUNNING: u8 = 36;
+const FROM_RUNNING: u8 = 35;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -138,8 +137,8 @@ impl ToSlot {
                 out.extend_from_slice(bytes);
             }),
             ToSlot::Run { acked, calls } => encode_run(*acked, calls, out),
-            ToSlot::Withdraw { ask, calls } => encode_seqs(TO_WITHDRAW, *ask, calls, out),
-            ToSlot::Cancel { calls } => encode_seqs(TO_CANCEL, 0, calls, out),
+            ToSlot::Withdraw { calls } => encode_seqs(TO_WITHDRAW, calls, out),
+            ToSlot::Cancel { calls } => encode_seqs(TO_CANCEL, calls, out),
             ToSlot::Ack { acked } => {
                 frame::encode(TO_ACK, &[], out, |out| out.extend_from_slice(&acked.to_le_bytes()))
             }
@@ -156,8 +155,8 @@ impl ToSlot {
                 Ok(ToSlot::Define { function, bytes: body })
             }
             TO_RUN => decode_run(body),
-            TO_WITHDRAW => decode_seqs(body).map(|(ask, calls)| ToSlot::Withdraw { ask, calls }),
-            TO_CANCEL => decode_seqs(body).map(|(_, calls)| ToSlot::Cancel { calls }),
+            TO_WITHDRAW => decode_seqs(body).map(|calls| ToSlot::Withdraw { calls }),
+            TO_CANCEL => decode_seqs(body).map(|calls| ToSlot::Cancel { calls }),
             TO_ACK => Ok(ToSlot::Ack { acked: take::<U64>(&mut body, "ack")?.get() }),
             found => Err(Error::Kind { found }),
         }
@@ -168,10 +167,9 @@ impl FromSlot {
     /// Append this message as one frame.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         match self {
-            FromSlot::Hello { received } => encode_seqs(FROM_HELLO, 0, &[*received], out),
+            FromSlot::Hello { received } => encode_seqs(FROM_HELLO, &[*received], out),
             FromSlot::Replies { first, replies } => encode_replies(*first, replies, out),
-            FromSlot::Withdrawn { ask, calls } => encode_seqs(FROM_WITHDRAWN, *ask, calls, out),
-            FromSlot::Running { call } => encode_seqs(FROM_RUNNING, 0, &[*call], out),
+            FromSlot::Running { call } => encode_seqs(FROM_RUNNING, &[*call], out),
         }
     }
 
@@ -179,9 +177,6 @@ impl FromSlot {
         match frame.kind {
             FROM_HELLO => Ok(FromSlot::Hello { received: decode_one(frame.body)? }),
             FROM_REPLIES => decode_replies(frame.body),
-            FROM_WITHDRAWN => {
-                decode_seqs(frame.body).map(|(ask, calls)| FromSlot::Withdrawn { ask, calls })
-            }
             FROM_RUNNING => Ok(FromSlot::Running { call: decode_one(frame.body)? }),
             found => Err(Error::Kind { found }),
         }
@@ -256,6 +251,7 @@ fn decode_replies(mut body: Bytes) -> Result<FromSlot, Error> {
             1 => Status::Raised,
             2 => Status::Unsendable,
             3 => Status::Cancelled,
+            4 => Status::Withdrawn,
             _ => return Err(Error::Malformed { what: "reply status" }),
         };
         replies.push(Reply {
@@ -269,27 +265,24 @@ fn decode_replies(mut body: Bytes) -> Result<FromSlot, Error> {
     Ok(FromSlot::Replies { first, replies })
 }
 
-fn encode_seqs(kind: u8, ask: u32, calls: &[Seq], out: &mut Vec<u8>) -> Result<(), Error> {
+fn encode_seqs(kind: u8, calls: &[Seq], out: &mut Vec<u8>) -> Result<(), Error> {
     frame::encode(kind, &[], out, |out| {
-        out.extend_from_slice(&ask.to_le_bytes());
         out.extend_from_slice(&(calls.len() as u32).to_le_bytes());
         calls.iter().for_each(|seq| out.extend_from_slice(&seq.0.to_le_bytes()));
     })
 }
 
-fn decode_seqs(mut body: Bytes) -> Result<(u32, Vec<Seq>), Error> {
-    let ask = take::<U32>(&mut body, "calls")?.get();
+fn decode_seqs(mut body: Bytes) -> Result<Vec<Seq>, Error> {
     let count = take_count(&mut body, size_of::<U64>(), "calls")?;
     let calls = (0..count)
         .map(|_| take::<U64>(&mut body, "call").map(|seq| Seq(seq.get())))
         .collect::<Result<_, _>>()?;
     end(&body, "calls")?;
-    Ok((ask, calls))
+    Ok(calls)
 }
 
 fn decode_one(body: Bytes) -> Result<Seq, Error> {
-    let (_, calls) = decode_seqs(body)?;
-    let [one] = calls[..] else { return Err(Error::Malformed { what: "call" }) };
+    let [one] = decode_seqs(body)?[..] else { return Err(Error::Malformed { what: "call" }) };
     Ok(one)
 }
 

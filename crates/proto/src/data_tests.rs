@@ -39,7 +39,7 @@ fn every_message_survives() {
         }),
         ToSlot::Define { function: FunctionId(7), bytes: Bytes::from_static(b"code") },
         ToSlot::Run { acked: 5, calls: vec![call(1, b""), call(2, b"xyz")] },
-        ToSlot::Withdraw { ask: 8, calls: vec![Seq(2), Seq(3)] },
+        ToSlot::Withdraw { calls: vec![Seq(2), Seq(3)] },
         ToSlot::Cancel { calls: vec![] },
         ToSlot::Ack { acked: u64::MAX },
     ];
@@ -57,7 +57,6 @@ fn every_message_survives() {
                 payload: Bytes::from_static(b"why"),
             }],
         },
-        FromSlot::Withdrawn { ask: 8, calls: vec![] },
         FromSlot::Running { call: Seq(12) },
     ];
     for message in from {

@@ -1,1 +1,313 @@
-//! To come.
+//! The client's dispatcher: which task goes to which slot, and what becomes of it.
+//!
+//! Owns: tasks from submission to their one outcome, the leases and what is in flight on each, the functions each slot
+//! knows. Does not own: sockets, values, futures: a task carries an opaque `Ticket` that comes back with its outcome.
+//!
+//! * CL-1: every task ends exactly once.
+//! * CL-2: a task is in one place: the queue of its shape, or in flight on one lease.
+//! * CL-3: a call that was sent goes elsewhere only after its slot gave it back or is known dead.
+//! * CL-4: a death is charged to the one call that ran; calls not begun are sent again for free.
+//! * CL-5: first come, first served within one priority and shape.
+//! * CL-6: a function's bytes go to a slot once, before the first call that names it.
+//!
+//! One file an event family: [`dispatch`] (submitting, filling windows), [`replies`], [`deaths`], [`withdraw`] (taking
+//! back), [`demand`] (how many leases to hold), [`links`] (grants and connections).
+
+mod deaths;
+mod demand;
+mod dispatch;
+mod functions;
+mod lease;
+mod links;
+mod queue;
+mod replies;
+mod task;
+mod withdraw;
+
+#[cfg(test)]
+mod tests;
+
+pub use functions::Estimate;
+pub use task::{Charge, Lost, LostCause, Outcome, Spec, TaskKey};
+
+use crate::Tick;
+use functions::Functions;
+use lease::Lease;
+use paceline_proto::control::{ClientToHead, HeadToClient};
+use paceline_proto::data::{Environment, FromSlot, ToSlot};
+use paceline_proto::{ClientId, LeaseId, Resources, Shape, SlotId, TaskId};
+use queue::Queue;
+use slab::Slab;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+use task::Task;
+
+/// The place of a lease in the client's table; reused after the lease has ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LeaseKey(pub usize);
+
+/// The settings of a client.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Work to keep ahead of each slot, in expected run time.
+    pub ahead: Duration,
+    /// Tasks expected to take longer than this are never sent ahead.
+    pub long_task: Duration,
+    /// At most this many calls in flight on one lease.
+    pub max_window: usize,
+    /// A slot that has answered nothing for this long may be running something long: take its waiting calls back.
+    pub stall: Duration,
+    /// How long an idle lease is kept.
+    pub keep_idle: Duration,
+    /// At most this many leases of one shape are asked for.
+    pub max_leases: u32,
+    /// This many deaths charged to one task end it.
+    pub poison: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            ahead: Duration::from_millis(1),
+            long_task: Duration::from_millis(10),
+            max_window: 512,
+            stall: Duration::from_micros(300),
+            keep_idle: Duration::from_millis(200),
+            max_leases: 2000,
+            poison: 3,
+        }
+    }
+}
+
+/// What happens to a client, apart from submissions and cancellations, which are calls that return something.
+#[derive(Clone, Debug)]
+pub enum Event {
+    FromHead(HeadToClient),
+    /// The link to the head is up again: say who we are and what we want.
+    HeadUp,
+    /// A data connection for the lease is open.
+    LinkUp(LeaseKey),
+    /// It broke; the slot may live.
+    LinkDown(LeaseKey),
+    FromSlot(LeaseKey, FromSlot),
+    Tick,
+}
+
+/// What the shell must do, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect<Ticket> {
+    ToHead(ClientToHead),
+    /// Open a data connection for the lease.
+    Open {
+        key: LeaseKey,
+        lease: LeaseId,
+    },
+    /// The lease is over: close its connection, if any.
+    Close {
+        key: LeaseKey,
+    },
+    /// Messages wait for this lease ([`Client::outgoing`]). `now`: its slot has nothing to do until they come.
+    Send {
+        key: LeaseKey,
+        now: bool,
+    },
+    /// The one outcome of a task.
+    Finished {
+        ticket: Ticket,
+        task: TaskId,
+        outcome: Outcome,
+    },
+    /// The task is known to run.
+    Started {
+        ticket: Ticket,
+    },
+    /// Hand in [`Event::Tick`] at this time, or a little later.
+    WakeAt(Tick),
+}
+
+/// What the client remembers about a slot across leases.
+#[derive(Default)]
+struct SlotMemory {
+    functions: BTreeSet<paceline_proto::FunctionId>,
+    environment: u64,
+}
+
+pub struct Client<Ticket> {
+    config: Config,
+    id: ClientId,
+    name: String,
+    tasks: Slab<Task<Ticket>>,
+    next_task: TaskId,
+    shapes: BTreeMap<Shape, Queue>,
+    leases: Slab<Lease>,
+    lease_keys: HashMap<LeaseId, LeaseKey>,
+    slots: BTreeMap<SlotId, SlotMemory>,
+    functions: Functions,
+    environment: Environment,
+    environment_version: u64,
+    wake: Option<Tick>,
+    closed: bool,
+}
+
+impl<Ticket: Clone> Client<Ticket> {
+    pub fn new(id: ClientId, name: &str, config: Config) -> Client<Ticket> {
+        Client {
+            config,
+            id,
+            name: name.to_owned(),
+            tasks: Slab::new(),
+            next_task: TaskId(1),
+            shapes: BTreeMap::new(),
+            leases: Slab::new(),
+            lease_keys: HashMap::new(),
+            slots: BTreeMap::new(),
+            functions: Functions::default(),
+            environment: Environment::default(),
+            environment_version: 0,
+            wake: None,
+            closed: false,
+        }
+    }
+
+    pub fn handle(&mut self, now: Tick, event: Event, out: &mut Vec<Effect<Ticket>>) {
+        match event {
+            Event::FromHead(message) => self.on_head(now, message, out),
+            Event::HeadUp => self.on_head_up(out),
+            Event::LinkUp(key) => self.on_link_up(now, key, out),
+            Event::LinkDown(key) => self.on_link_down(key),
+            Event::FromSlot(key, message) => self.on_slot(now, key, message, out),
+            Event::Tick => self.on_tick(now, out),
+        }
+    }
+
+    fn on_head(&mut self, now: Tick, message: HeadToClient, out: &mut Vec<Effect<Ticket>>) {
+        match message {
+            HeadToClient::Welcome { .. } => {}
+            HeadToClient::Granted { lease, node, slot, shape } => {
+                self.on_granted(now, lease, node, slot, shape, out);
+            }
+            HeadToClient::Recall { lease } => self.on_recall(now, lease, out),
+            HeadToClient::Ended { lease, death } => self.on_ended(now, lease, &death, out),
+            HeadToClient::Unplaceable { shape, largest } => self.on_unplaceable(shape, largest, out),
+            // Printed by the shell; nothing to decide.
+            HeadToClient::Output { .. } => {}
+        }
+    }
+
+    fn on_slot(&mut self, now: Tick, key: LeaseKey, message: FromSlot, out: &mut Vec<Effect<Ticket>>) {
+        if !self.leases.contains(key.0) {
+            return;
+        }
+        match message {
+            FromSlot::Hello { received } => self.on_resumed(now, key, received, out),
+            FromSlot::Replies { first, replies } => self.on_replies(now, key, first, replies, out),
+            FromSlot::Running { call } => self.on_running(now, key, call, out),
+        }
+    }
+
+    fn on_tick(&mut self, now: Tick, out: &mut Vec<Effect<Ticket>>) {
+        if self.wake.is_some_and(|wake| wake <= now) {
+            self.wake = None;
+        }
+        for shape in self.shapes.keys().copied().collect::<Vec<_>>() {
+            self.balance(now, shape, out);
+        }
+        self.release_idle(now, out);
+    }
+
+    /// Ask for a tick at `at`, unless an earlier one is due.
+    fn wake_at(&mut self, at: Tick, out: &mut Vec<Effect<Ticket>>) {
+        if self.wake.is_none_or(|wake| at < wake) {
+            self.wake = Some(at);
+            out.push(Effect::WakeAt(at));
+        }
+    }
+
+    /// Where user code will find itself. Slots hear of it before the next call they get.
+    pub fn set_environment(&mut self, environment: Environment) {
+        if self.environment != environment || self.environment_version == 0 {
+            self.environment = environment;
+            self.environment_version += 1;
+        }
+    }
+
+    /// How many tasks have not ended.
+    pub fn pending(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// How many tasks have not been handed to a slot.
+    pub fn queued(&self) -> usize {
+        self.shapes.values().map(Queue::len).sum()
+    }
+
+    /// End everything: what is pending is cancelled. Returns how many tasks that were.
+    pub fn close(&mut self, out: &mut Vec<Effect<Ticket>>) -> usize {
+        self.closed = true;
+        self.shapes.clear();
+        let mut count = 0;
+        for (_, task) in std::mem::take(&mut self.tasks) {
+            if let Some(ticket) = task.ticket {
+                count += 1;
+                out.push(Effect::Finished { ticket, task: task.id, outcome: Outcome::Cancelled });
+            }
+        }
+        for (key, _) in std::mem::take(&mut self.leases) {
+            out.push(Effect::Close { key: LeaseKey(key) });
+        }
+        self.lease_keys.clear();
+        out.push(Effect::ToHead(ClientToHead::Bye));
+        count
+    }
+
+    /// Move what waits to be sent on this lease into `messages`.
+    pub fn outgoing(&mut self, key: LeaseKey, messages: &mut Vec<ToSlot>) {
+        let Some(lease) = self.leases.get_mut(key.0) else { return };
+        lease.drain_outgoing(messages);
+    }
+
+    /// How many calls wait to be sent on this lease, and their payload in bytes.
+    pub fn outgoing_size(&self, key: LeaseKey) -> (usize, usize) {
+        self.leases.get(key.0).map_or((0, 0), |lease| lease.outgoing_size())
+    }
+
+    fn on_unplaceable(&mut self, shape: Shape, largest: Resources, out: &mut Vec<Effect<Ticket>>) {
+        let Some(queue) = self.shapes.get_mut(&shape) else { return };
+        // Whoever submits such a task again is told again: a larger node may have come.
+        queue.wanted = 0;
+        for key in queue.drain() {
+            self.finish_unplaced(key, Outcome::Unplaceable { needs: shape.needs, largest }, out);
+        }
+    }
+
+    /// The first broken invariant, if any.
+    pub fn check(&self) -> Result<(), String> {
+        let mut places: HashMap<TaskKey, u32> = HashMap::new();
+        for (shape, queue) in &self.shapes {
+            for key in queue.iter() {
+                *places.entry(key).or_default() += 1;
+                let task = self.tasks.get(key.0).ok_or(format!("CL-2: {key:?} is queued but unknown"))?;
+                if task.shape != *shape || task.sent.is_some() {
+                    return Err(format!("CL-2: {:?} is queued wrongly", task.id));
+                }
+            }
+        }
+        for (index, lease) in &self.leases {
+            lease.check()?;
+            for call in lease.in_flight() {
+                *places.entry(call.task).or_default() += 1;
+                let task = self
+                    .tasks
+                    .get(call.task.0)
+                    .ok_or(format!("CL-2: {:?} is in flight but unknown", call.seq))?;
+                if task.sent != Some((LeaseKey(index), call.seq)) {
+                    return Err(format!("CL-2: {:?} is in flight wrongly: {:?}", task.id, task.sent));
+                }
+            }
+        }
+        match self.tasks.iter().find(|(key, _)| places.get(&TaskKey(*key)) != Some(&1)) {
+            Some((_, task)) => Err(format!("CL-2: {:?} is not in exactly one place", task.id)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,1 +1,283 @@
-//! To come.
+//! Who is here, and who may use what.
+//!
+//! Owns: the members of the cluster, what each client wants, and every lease. Does not own: slots (their node does),
+//! calls and results (they never pass the head), sockets, clocks, randomness.
+//!
+//! * HD-1: the leases of a node never need more than it has.
+//! * HD-2: equal events at equal times give equal effects.
+//! * HD-3: a lease ends at the head only when its node said so or is gone, so nothing is granted twice.
+//! * HD-4: every lease a client was told of is either given back by it or told to have ended.
+//! * HD-5: a repeated or late message changes nothing.
+//! * HD-6: a client that wants work gets some as long as a node could hold it, whatever the others want.
+
+mod check;
+mod clients;
+mod leases;
+mod nodes;
+mod recall;
+mod share;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use crate::alarm::Alarm;
+use crate::time::Tick;
+use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead};
+use paceline_proto::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, Resources, Shape, SlotId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+pub use status::{LeaseStatus, NodeStatus, Status};
+
+/// How long silence may last, in heartbeats, before a node counts as lost.
+const BEATS: u32 = 3;
+
+/// What the head is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    /// Makes lease ids that nobody can guess. Another one at each start.
+    pub secret: [u8; 32],
+    pub heartbeat: Duration,
+    /// A client whose link is down keeps its leases for this long.
+    pub client_lost: Duration,
+    /// A node that is gone is still counted on for this long when a request is judged impossible.
+    pub head_lost: Duration,
+    /// For this long after the start nothing is impossible: nodes may still be on their way.
+    pub settle: Duration,
+    /// A lease that others wait for is left alone for this long, where taking it would only turn the tables.
+    pub quantum: Duration,
+    /// The most leases of one node, whatever they need.
+    pub max_leases: usize,
+}
+
+impl Config {
+    pub fn new(cluster: ClusterId, epoch: Epoch, secret: [u8; 32]) -> Config {
+        Config {
+            cluster,
+            epoch,
+            secret,
+            heartbeat: Duration::from_secs(2),
+            client_lost: Duration::from_secs(30),
+            head_lost: Duration::from_secs(60),
+            settle: Duration::ZERO,
+            quantum: Duration::from_millis(200),
+            max_leases: 1024,
+        }
+    }
+}
+
+/// What happens to the head. A link opens with `Hello` or `Join`; the shell reports the end of an older link of the same
+/// peer first.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    FromClient(ClientId, ClientToHead),
+    /// The client's link is gone; `dead` if its process is known to be, too.
+    ClientDown {
+        client: ClientId,
+        dead: bool,
+    },
+    FromNode(NodeId, NodeToHead),
+    /// The node's link is gone.
+    NodeDown(NodeId),
+    /// An alarm that was asked for.
+    Tick,
+}
+
+/// What the shell has to do, in this order.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effect {
+    ToClient(ClientId, HeadToClient),
+    ToNode(NodeId, HeadToNode),
+    /// Close the link of a node that went silent: if it is alive it comes back with `Join`.
+    DropNode(NodeId),
+    /// Send a `Tick` then. Replaces what was asked for before.
+    WakeAt(Tick),
+}
+
+/// The head.
+pub struct Head {
+    config: Config,
+    alarm: Alarm,
+    clients: BTreeMap<ClientId, Client>,
+    /// Clients that could use a lease they do not have.
+    hungry: BTreeSet<ClientId>,
+    nodes: BTreeMap<NodeId, Node>,
+    /// What all nodes have together.
+    total: Resources,
+    /// Nodes that take leases, by what is free; among equals the lowest id comes last.
+    room: BTreeSet<(Resources, Reverse<NodeId>)>,
+    /// Nodes that are gone, what they had, and until when they are counted on.
+    departed: BTreeMap<NodeId, (Resources, Tick)>,
+    leases: BTreeMap<LeaseId, Lease>,
+    granted: u64,
+    turns: u64,
+    /// Nothing is impossible before.
+    settled_at: Option<Tick>,
+    /// No deadline lies before this.
+    deadline: Option<Tick>,
+    /// Something changed that may let a lease be granted.
+    dirty: bool,
+}
+
+struct Client {
+    name: String,
+    link: ClientLink,
+    wants: BTreeMap<Shape, Want>,
+    /// Its leases that are not yet ending, and what they need together.
+    leases: BTreeMap<Shape, BTreeSet<LeaseId>>,
+    used: Resources,
+    /// What of that it was asked to give back.
+    recalled: Resources,
+}
+
+enum ClientLink {
+    Up,
+    Down { until: Tick },
+}
+
+#[derive(Clone, Copy)]
+struct Want {
+    count: u32,
+    /// Its place among equals: when it was first wanted, or when a lease of it was last granted or ended.
+    order: u64,
+}
+
+struct Node {
+    incarnation: Incarnation,
+    name: String,
+    total: Resources,
+    free: Resources,
+    /// What is on its way back: leases recalled or ending.
+    returning: Resources,
+    leases: BTreeSet<LeaseId>,
+    link: NodeLink,
+}
+
+enum NodeLink {
+    Up { heard: Tick },
+    Down { until: Tick },
+}
+
+struct Lease {
+    client: ClientId,
+    node: NodeId,
+    shape: Shape,
+    state: LeaseState,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum LeaseState {
+    /// The node looks for a slot; the client has not heard of the lease.
+    Placing,
+    Held {
+        slot: SlotId,
+        since: Tick,
+    },
+    /// The client was asked to give it back.
+    Recalled {
+        slot: SlotId,
+    },
+    /// The client is through with it; the node is not.
+    Ending,
+}
+
+impl Head {
+    pub fn new(config: Config) -> Head {
+        Head {
+            alarm: Alarm::new(config.heartbeat),
+            config,
+            clients: BTreeMap::new(),
+            hungry: BTreeSet::new(),
+            nodes: BTreeMap::new(),
+            total: Resources::default(),
+            room: BTreeSet::new(),
+            departed: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            granted: 0,
+            turns: 0,
+            settled_at: None,
+            deadline: None,
+            dirty: false,
+        }
+    }
+
+    /// One step. Effects are appended to `out`.
+    pub fn handle(&mut self, now: Tick, event: Event, out: &mut Vec<Effect>) {
+        self.on_time(now, out);
+        match event {
+            Event::FromClient(client, message) => self.on_client(now, client, message, out),
+            Event::ClientDown { client, dead } => self.on_client_down(now, client, dead, out),
+            Event::FromNode(node, message) => self.on_node(now, node, message, out),
+            Event::NodeDown(node) => self.on_node_down(now, node),
+            Event::Tick => self.dirty = true,
+        }
+        if std::mem::take(&mut self.dirty) {
+            self.share(now, out);
+        }
+        out.extend(self.alarm.on_settled(now, self.deadline).map(Effect::WakeAt));
+        debug_assert_eq!(self.check(), Ok(()));
+    }
+
+    fn on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        if self.settled_at.is_none() {
+            self.settled_at = Some(now + self.config.settle);
+            self.no_later_than(now + self.config.settle);
+        }
+        let gap = self.alarm.on_step(now);
+        if gap > Duration::ZERO {
+            self.on_gap(gap);
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.on_deadline(now, out);
+        }
+    }
+
+    /// The whole process stood still, so nobody could be heard: silence does not count.
+    fn on_gap(&mut self, gap: Duration) {
+        for client in self.clients.values_mut() {
+            if let ClientLink::Down { until } = &mut client.link {
+                *until = *until + gap;
+            }
+        }
+        for node in self.nodes.values_mut() {
+            match &mut node.link {
+                NodeLink::Up { heard: at } | NodeLink::Down { until: at } => *at = *at + gap,
+            }
+        }
+        for (_, until) in self.departed.values_mut() {
+            *until = *until + gap;
+        }
+        self.settled_at = self.settled_at.map(|at| at + gap);
+        self.deadline = self.deadline.map(|at| at + gap);
+    }
+
+    fn on_deadline(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        self.deadline = None;
+        self.give_up_clients(now, out);
+        self.give_up_nodes(now, out);
+        if let Some(at) = self.settled_at.filter(|at| *at > now) {
+            self.no_later_than(at);
+        } else {
+            self.judge_all(now, out);
+        }
+    }
+
+    fn no_later_than(&mut self, at: Tick) {
+        self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
+    }
+
+    fn tell_client(&self, client: ClientId, message: HeadToClient, out: &mut Vec<Effect>) {
+        if self.clients.get(&client).is_some_and(|client| matches!(client.link, ClientLink::Up)) {
+            out.push(Effect::ToClient(client, message));
+        }
+    }
+
+    fn tell_node(&self, node: NodeId, message: HeadToNode, out: &mut Vec<Effect>) {
+        if self.nodes.get(&node).is_some_and(|node| matches!(node.link, NodeLink::Up { .. })) {
+            out.push(Effect::ToNode(node, message));
+        }
+    }
+}

@@ -1,1 +1,340 @@
-//! To come.
+//! The slots of one machine: how many there are, whose they are, and what becomes of them.
+//!
+//! Owns: every slot from its fork to its death, spares, and which slot a lease gets. Does not own: who may have a lease
+//! (the head decides), calls and results, processes and sockets (the shell does as told), clocks.
+//!
+//! * ND-1: a lease has one slot at most, and a slot one lease.
+//! * ND-2: a slot that was bound to a client never serves another, nor other resources.
+//! * ND-3: the head hears of the end of a lease when nothing of it runs any more, and hears of every end.
+//! * ND-4: a repeated or late message changes nothing.
+//! * ND-5: with a zygote there is a generic slot for every CPU that is neither leased nor warm, or one is being forked,
+//!   unless its place backs off.
+//! * ND-6: warm slots give way: leased and warm together never need more than the node has, as long as the leases
+//!   alone do not.
+
+mod check;
+mod head;
+mod leases;
+mod places;
+mod slots;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use crate::alarm::Alarm;
+use crate::time::Tick;
+use paceline_proto::control::{HeadToNode, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
+use paceline_proto::{ClientId, Death, Incarnation, LeaseId, NodeId, Resources, Shape, SlotId};
+use places::Backoff;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+pub use status::{SlotState, SlotStatus, Status};
+
+/// What the node is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub node: NodeId,
+    pub incarnation: Incarnation,
+    pub name: String,
+    pub total: Resources,
+    /// Generic slots kept ready beyond the CPUs.
+    pub spares: u64,
+    pub heartbeat: Duration,
+    /// Without its head for this long, the node ends what runs.
+    pub head_lost: Duration,
+    /// A slot whose lease ended waits this long for another lease of the same client.
+    pub warm: Duration,
+    /// A slot has this long to let go of a lease, and to leave when told to; then it is killed.
+    pub grace: Duration,
+    /// Spares are forked only when nothing has happened for this long: they must not delay the first results.
+    pub quiet: Duration,
+}
+
+impl Config {
+    pub fn new(node: NodeId, incarnation: Incarnation, total: Resources) -> Config {
+        Config {
+            node,
+            incarnation,
+            name: String::new(),
+            total,
+            spares: 0,
+            heartbeat: Duration::from_secs(2),
+            head_lost: Duration::from_secs(60),
+            warm: Duration::from_secs(10),
+            grace: Duration::from_millis(500),
+            quiet: Duration::from_millis(30),
+        }
+    }
+}
+
+/// What happens to the node.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// The link to the head is up, or up again.
+    HeadUp,
+    HeadDown,
+    FromHead(HeadToNode),
+    /// Fork requests can be sent. The zygote need not have read any yet.
+    ZygoteUp,
+    /// The zygote is gone or could not be started. Everything it had said was handed in before.
+    ZygoteDied,
+    Forked {
+        slot: SlotId,
+        pid: u32,
+    },
+    /// The slot's process is gone, and its group. Everything it had printed was handed in before.
+    Exited {
+        slot: SlotId,
+        death: Death,
+    },
+    FromSlot(SlotId, SlotToNode),
+    /// Somebody opened a data connection for this lease. The number is the shell's.
+    Connection {
+        connection: u64,
+        lease: LeaseId,
+    },
+    /// A slot printed something.
+    Output {
+        slot: SlotId,
+        stream: Stream,
+        text: Vec<u8>,
+    },
+    /// The node is to end.
+    Close,
+    /// An alarm that was asked for.
+    Tick,
+}
+
+/// What the shell has to do, in this order.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effect {
+    ToHead(NodeToHead),
+    /// Start a zygote, then say `ZygoteUp` or `ZygoteDied`.
+    StartZygote,
+    /// Ask the zygote for this slot. Its control link takes messages from now on; they wait for it to start.
+    Fork {
+        slot: SlotId,
+    },
+    /// Send to the slot, with the descriptor of this connection if there is one.
+    ToSlot {
+        slot: SlotId,
+        message: NodeToSlot,
+        connection: Option<u64>,
+    },
+    /// Kill the slot's process group.
+    Kill {
+        slot: SlotId,
+    },
+    /// Close this connection.
+    Refuse {
+        connection: u64,
+    },
+    /// The slot is gone: let go of whatever belongs to it.
+    ForgetSlot {
+        slot: SlotId,
+    },
+    /// A slot that is nobody's printed something.
+    Stray {
+        slot: SlotId,
+        text: Vec<u8>,
+    },
+    /// Nothing is left to wait for: end the zygote, then yourself.
+    Closed,
+    /// Send a `Tick` then. Replaces what was asked for before.
+    WakeAt(Tick),
+}
+
+/// The node.
+pub struct Node {
+    config: Config,
+    alarm: Alarm,
+    head: HeadLink,
+    zygote: Zygote,
+    zygote_backoff: Backoff,
+    slots: BTreeMap<SlotId, Slot>,
+    forked: u64,
+    /// Leases without a slot: there is no zygote, or their place backs off.
+    pending: VecDeque<Use>,
+    /// Ends that the head has not heard of, because it is out of reach.
+    unreported: Vec<(Placement, Option<Death>)>,
+    /// Places whose slots died young.
+    places: BTreeMap<usize, Backoff>,
+    /// Since when nothing happened.
+    quiet_since: Tick,
+    closing: Closing,
+}
+
+#[derive(PartialEq, Debug)]
+enum HeadLink {
+    Up {
+        next_beat: Tick,
+    },
+    Down {
+        until: Tick,
+    },
+    /// It was away for so long that everything was ended; also before the first link.
+    Lost,
+}
+
+#[derive(PartialEq, Debug)]
+enum Zygote {
+    Absent { not_before: Tick },
+    Starting { since: Tick },
+    Up { since: Tick },
+}
+
+#[derive(PartialEq, Debug)]
+enum Closing {
+    No,
+    Closing,
+    Closed,
+}
+
+struct Slot {
+    place: usize,
+    forked_at: Tick,
+    pid: Option<u32>,
+    ready: bool,
+    /// Whose it is; for life.
+    client: Option<ClientId>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum State {
+    Generic,
+    Leased(Use),
+    /// Told to let go of its lease.
+    Detaching {
+        lease: Use,
+        until: Tick,
+    },
+    Warm {
+        needs: Resources,
+        until: Tick,
+    },
+    /// Told to leave, and killed at that time, or already killed.
+    Ending {
+        lease: Option<Use>,
+        kill_at: Option<Tick>,
+    },
+}
+
+/// What a lease says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Use {
+    lease: LeaseId,
+    client: ClientId,
+    shape: Shape,
+}
+
+impl Node {
+    pub fn new(config: Config) -> Node {
+        Node {
+            alarm: Alarm::new(config.heartbeat),
+            config,
+            head: HeadLink::Lost,
+            zygote: Zygote::Absent { not_before: Tick::ZERO },
+            zygote_backoff: Backoff::default(),
+            slots: BTreeMap::new(),
+            forked: 0,
+            pending: VecDeque::new(),
+            unreported: Vec::new(),
+            places: BTreeMap::new(),
+            quiet_since: Tick::ZERO,
+            closing: Closing::No,
+        }
+    }
+
+    /// One step. Effects are appended to `out`.
+    pub fn handle(&mut self, now: Tick, event: Event, out: &mut Vec<Effect>) {
+        let gap = self.alarm.on_step(now);
+        if gap > Duration::ZERO {
+            self.on_gap(gap);
+        }
+        self.on_time(now, out);
+        match event {
+            Event::HeadUp => self.on_head_up(now, out),
+            Event::HeadDown => self.on_head_down(now),
+            Event::FromHead(message) => self.on_head(now, message, out),
+            Event::ZygoteUp => self.on_zygote_up(now),
+            Event::ZygoteDied => self.on_zygote_died(now, out),
+            Event::Forked { slot, pid } => self.on_forked(now, slot, pid, out),
+            Event::Exited { slot, death } => self.on_exited(now, slot, death, out),
+            Event::FromSlot(slot, message) => self.on_slot(now, slot, message, out),
+            Event::Connection { connection, lease } => self.on_connection(now, connection, lease, out),
+            Event::Output { slot, stream, text } => self.on_output(slot, stream, text, out),
+            Event::Close => self.on_close(now, out),
+            Event::Tick => {}
+        }
+        self.settle(now, out);
+        debug_assert_eq!(self.check(), Ok(()));
+    }
+
+    /// The whole process stood still: the time does not count against anybody.
+    fn on_gap(&mut self, gap: Duration) {
+        if let HeadLink::Down { until } = &mut self.head {
+            *until = *until + gap;
+        }
+        for slot in self.slots.values_mut() {
+            match &mut slot.state {
+                State::Detaching { until, .. } | State::Warm { until, .. } => *until = *until + gap,
+                State::Ending { kill_at: Some(at), .. } => *at = *at + gap,
+                State::Ending { kill_at: None, .. } | State::Generic | State::Leased(_) => {}
+            }
+        }
+    }
+
+    fn on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        self.head_on_time(now, out);
+        self.slots_on_time(now, out);
+    }
+
+    /// Bring about what the state of things asks for.
+    fn settle(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        if self.closing == Closing::No {
+            self.start_zygote(now, out);
+            self.place_pending(now, out);
+            self.cool_surplus(now, out);
+            self.fill(now, out);
+        } else if self.closing == Closing::Closing && self.slots.is_empty() {
+            self.closing = Closing::Closed;
+            out.push(Effect::Closed);
+        }
+        let next = self.next_deadline(now);
+        out.extend(self.alarm.on_settled(now, next).map(Effect::WakeAt));
+    }
+
+    fn next_deadline(&self, now: Tick) -> Option<Tick> {
+        let head = match self.head {
+            HeadLink::Up { next_beat: at } | HeadLink::Down { until: at } => Some(at),
+            HeadLink::Lost => None,
+        };
+        let slots = self.slots.values().filter_map(|slot| match slot.state {
+            State::Detaching { until: at, .. } | State::Warm { until: at, .. } => Some(at),
+            State::Ending { kill_at, .. } => kill_at,
+            State::Generic | State::Leased(_) => None,
+        });
+        slots.chain(head).chain(self.next_fork(now)).min()
+    }
+
+    fn on_close(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        if self.closing != Closing::No {
+            return;
+        }
+        self.closing = Closing::Closing;
+        for pending in self.pending.drain(..) {
+            out.push(Effect::ToHead(NodeToHead::Ended { lease: pending.lease, death: None }));
+        }
+        for id in self.slots.keys().copied().collect::<Vec<_>>() {
+            let slot = &self.slots[&id];
+            match (slot.pid, slot.client) {
+                // What the zygote has not forked yet ends with the zygote.
+                (None, _) => self.forget(id, None, out),
+                (Some(_), None) => self.kill(id, out),
+                (Some(_), Some(_)) => self.leave(now, id, out),
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The end of a lease by the death of its slot or node.
+
+use super::task::{Charge, Lost, LostCause};
+use super::{Client, Effect, Outcome, TaskKey};
+use crate::Tick;
+use paceline_proto::{Death, DeathCause, LeaseId};
+
+/// What a death means for one call in flight.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blame {
+    /// It was running: the death is charged to it.
+    Ran,
+    /// It may have run, or had run and its result is lost.
+    Lost,
+    /// It had not begun: sent again for free.
+    NotBegun,
+}
+
+impl<Ticket: Clone> Client<Ticket> {
+    /// Everything the slot had sent before its end must have been handed in already.
+    pub(super) fn on_ended(
+        &mut self,
+        now: Tick,
+        lease: LeaseId,
+        death: &Death,
+        out: &mut Vec<Effect<Ticket>>,
+    ) {
+        let Some(key) = self.lease_keys.remove(&lease) else { return };
+        let mut lease = self.leases.remove(key.0);
+        self.slots.remove(&lease.slot);
+        let shape = lease.shape;
+        let queue = self.shapes.entry(shape).or_default();
+        queue.forget_lease(key);
+        let calls = lease.take_in_flight();
+        queue.in_flight -= calls.len();
+        out.push(Effect::Close { key });
+        let charge = Charge {
+            slot: lease.slot,
+            node: lease.node,
+            cause: death.cause,
+            out_of_memory: death.out_of_memory,
+        };
+        let first = calls.front().map(|call| call.seq);
+        // Last first: each goes to the head of its queue, so they end up in their old order.
+        for call in calls.iter().rev() {
+            let blame = match death.cause {
+                DeathCause::NodeLost if Some(call.seq) == first => Blame::Lost,
+                _ if death.running == Some(call.seq) => Blame::Ran,
+                _ if call.seq <= death.finished => Blame::Lost,
+                _ => Blame::NotBegun,
+            };
+            self.settle(call.task, blame, charge, out);
+        }
+        self.fill(now, shape, out);
+        self.demand_changed(shape, out);
+        self.balance(now, shape, out);
+    }
+
+    fn settle(&mut self, key: TaskKey, blame: Blame, charge: Charge, out: &mut Vec<Effect<Ticket>>) {
+        let poison = self.config.poison;
+        let task = &mut self.tasks[key.0];
+        task.sent = None;
+        if task.ticket.is_none() {
+            self.tasks.remove(key.0);
+            return;
+        }
+        if blame == Blame::NotBegun {
+            return self.requeue(key);
+        }
+        task.attempts += 1;
+        let charges = task.charges.get_or_insert_default();
+        charges.push(charge);
+        let killed = charges.iter().filter(|charge| charge.cause != DeathCause::NodeLost).count();
+        let cause = if blame == Blame::Ran && killed as u32 >= poison {
+            LostCause::Poison
+        } else if task.retries > 0 {
+            task.retries -= 1;
+            if blame == Blame::Lost {
+                charges.pop();
+            }
+            return self.requeue(key);
+        } else if charge.cause == DeathCause::NodeLost {
+            LostCause::NodeLost
+        } else {
+            LostCause::SlotDied
+        };
+        let lost = Lost { cause, attempts: task.attempts, charges: charges.to_vec() };
+        self.finish_unplaced(key, Outcome::Lost(Box::new(lost)), out);
+    }
+}

@@ -1,0 +1,83 @@
+//! How many leases to hold: as many as there is work for, and none for long without.
+
+use super::{Client, Effect, LeaseKey};
+use crate::Tick;
+use paceline_proto::control::ClientToHead;
+use paceline_proto::{LeaseId, Shape};
+
+impl<Ticket: Clone> Client<Ticket> {
+    /// Tell the head when more leases of a shape could be used than it knows. Asks in powers of two, so that a million
+    /// submissions cost twenty messages.
+    pub(super) fn demand_changed(&mut self, shape: Shape, out: &mut Vec<Effect<Ticket>>) {
+        let most = self.config.max_leases;
+        let Some(queue) = self.shapes.get_mut(&shape) else { return };
+        let tasks = u32::try_from(queue.len() + queue.in_flight).unwrap_or(u32::MAX).min(most);
+        if tasks > queue.wanted {
+            queue.wanted = tasks.checked_next_power_of_two().unwrap_or(most).min(most);
+            out.push(Effect::ToHead(ClientToHead::Want { shape, count: queue.wanted }));
+        }
+    }
+
+    /// A lease may have become idle: see that it is given back in time.
+    pub(super) fn idle_changed(&mut self, now: Tick, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
+        let Some(lease) = self.leases.get(key.0) else { return };
+        if !lease.is_idle() {
+            return;
+        }
+        if lease.recalled {
+            self.release(key, out);
+        } else {
+            self.wake_at(now + self.config.keep_idle, out);
+        }
+    }
+
+    pub(super) fn on_recall(&mut self, now: Tick, lease: LeaseId, out: &mut Vec<Effect<Ticket>>) {
+        let Some(key) = self.lease_keys.get(&lease).copied() else { return };
+        self.leases[key.0].recalled = true;
+        self.idle_changed(now, key, out);
+    }
+
+    pub(super) fn release_idle(&mut self, now: Tick, out: &mut Vec<Effect<Ticket>>) {
+        let keep = self.config.keep_idle;
+        let mut earliest: Option<Tick> = None;
+        for key in self.leases.iter().map(|(key, _)| LeaseKey(key)).collect::<Vec<_>>() {
+            let lease = &self.leases[key.0];
+            if !lease.is_idle() {
+                continue;
+            }
+            let until = lease.idle_since + keep;
+            if until <= now {
+                self.release(key, out);
+            } else {
+                earliest = Some(earliest.map_or(until, |at| at.min(until)));
+            }
+        }
+        if let Some(at) = earliest {
+            self.wake_at(at, out);
+        }
+    }
+
+    /// Give a lease back. Less is wanted from now on, or the head would grant it again at once.
+    fn release(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
+        let lease = self.leases.remove(key.0);
+        self.lease_keys.remove(&lease.id);
+        let queue = self.shapes.get_mut(&lease.shape).expect("a lease's shape has a queue");
+        queue.forget_lease(key);
+        let count = (queue.leases.len() as u32).max((queue.len() + queue.in_flight) as u32);
+        queue.wanted = count.min(self.config.max_leases);
+        out.push(Effect::ToHead(ClientToHead::Want { shape: lease.shape, count: queue.wanted }));
+        out.push(Effect::ToHead(ClientToHead::Release { lease: lease.id }));
+        out.push(Effect::Close { key });
+    }
+
+    pub(super) fn on_head_up(&mut self, out: &mut Vec<Effect<Ticket>>) {
+        let mut leases: Vec<LeaseId> = self.lease_keys.keys().copied().collect();
+        leases.sort_unstable();
+        out.push(Effect::ToHead(ClientToHead::Hello { client: self.id, name: self.name.clone(), leases }));
+        for (shape, queue) in &self.shapes {
+            if queue.wanted > 0 {
+                out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));
+            }
+        }
+    }
+}

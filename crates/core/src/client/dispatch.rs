@@ -1,0 +1,224 @@
+//! Submitting tasks, and filling the windows of leases with them.
+
+use super::task::{Spec, Task, TaskKey};
+use super::{Client, Effect, LeaseKey, Outcome};
+use crate::Tick;
+use paceline_proto::data::{Call, ToSlot};
+use paceline_proto::{Bytes, FunctionId, Shape, TaskId};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// At most this many tasks go to one lease before the others get their turn.
+const QUANTUM: usize = 64;
+
+impl<Ticket: Clone> Client<Ticket> {
+    /// Make a function known; equal bytes give equal ids.
+    pub fn define(&mut self, bytes: Bytes) -> FunctionId {
+        self.functions.define(bytes)
+    }
+
+    /// Accept a task.
+    pub fn submit(
+        &mut self,
+        now: Tick,
+        spec: Spec,
+        ticket: Ticket,
+        out: &mut Vec<Effect<Ticket>>,
+    ) -> (TaskKey, TaskId) {
+        let id = self.next_task;
+        self.next_task = TaskId(id.0 + 1);
+        let Spec { function, payload, shape, retries, priority } = spec;
+        let key = TaskKey(self.tasks.insert(Task {
+            id,
+            ticket: Some(ticket),
+            function,
+            payload,
+            shape,
+            priority,
+            retries,
+            attempts: 0,
+            sent: None,
+            started: false,
+            charges: None,
+        }));
+        if self.closed {
+            self.finish_unplaced(key, Outcome::Cancelled, out);
+            return (key, id);
+        }
+        self.shapes.entry(shape).or_default().push(key, priority);
+        self.fill(now, shape, out);
+        self.demand_changed(shape, out);
+        (key, id)
+    }
+
+    /// Whether the task is known to have begun. Unknown tasks have ended.
+    pub fn is_running(&self, key: TaskKey, id: TaskId) -> bool {
+        self.tasks.get(key.0).is_some_and(|task| task.id == id && task.started)
+    }
+
+    /// End a task that has not begun as far as is known, or whatever it does if `anyway`. Says whether it did.
+    pub fn cancel(&mut self, key: TaskKey, id: TaskId, anyway: bool, out: &mut Vec<Effect<Ticket>>) -> bool {
+        let Some(task) = self.tasks.get_mut(key.0).filter(|task| task.id == id) else { return false };
+        if task.started && !anyway {
+            return false;
+        }
+        let Some((lease, seq)) = task.sent else {
+            let (shape, priority) = (task.shape, task.priority);
+            self.shapes.get_mut(&shape).expect("a queued task has a queue").remove(key, priority);
+            self.finish_unplaced(key, Outcome::Cancelled, out);
+            self.demand_changed(shape, out);
+            return true;
+        };
+        let Some(ticket) = task.ticket.take() else { return false };
+        out.push(Effect::Finished { ticket, task: id, outcome: Outcome::Cancelled });
+        // The record stays until the slot has answered: it may be running after all.
+        let message =
+            if anyway { ToSlot::Cancel { calls: vec![seq] } } else { ToSlot::Withdraw { calls: vec![seq] } };
+        self.leases[lease.0].say(message);
+        out.push(Effect::Send { key: lease, now: true });
+        true
+    }
+
+    /// End every task whose ticket is one of these, whether it runs or not.
+    pub fn cancel_all(&mut self, is_one: impl Fn(&Ticket) -> bool, out: &mut Vec<Effect<Ticket>>) {
+        let mut queued = BTreeSet::new();
+        let mut in_flight = Vec::new();
+        for (key, task) in &self.tasks {
+            if task.ticket.as_ref().is_some_and(&is_one) {
+                match task.sent {
+                    None => drop(queued.insert(TaskKey(key))),
+                    Some(_) => in_flight.push((TaskKey(key), task.id)),
+                }
+            }
+        }
+        if !queued.is_empty() {
+            for queue in self.shapes.values_mut() {
+                queue.remove_all(&queued);
+            }
+        }
+        for key in queued {
+            self.finish_unplaced(key, Outcome::Cancelled, out);
+        }
+        for (key, id) in in_flight {
+            self.cancel(key, id, true, out);
+        }
+    }
+
+    /// Hand queued tasks of a shape to leases with room.
+    pub(super) fn fill(&mut self, now: Tick, shape: Shape, out: &mut Vec<Effect<Ticket>>) {
+        while let Some((key, was_idle)) = self.next_lease(shape) {
+            let room = self.share_of_one(shape);
+            let mut sent = 0;
+            while sent < room && self.send_one(now, shape, key) {
+                sent += 1;
+            }
+            if sent > 0 {
+                self.list(key);
+                out.push(Effect::Send { key, now: was_idle });
+            }
+        }
+    }
+
+    /// A lease that may take a task: an idle one first, else one at work. It is taken out of its list.
+    fn next_lease(&mut self, shape: Shape) -> Option<(LeaseKey, bool)> {
+        let queue = self.shapes.get_mut(&shape)?;
+        let first = queue.front()?;
+        while let Some(key) = queue.idle.pop() {
+            let lease = &mut self.leases[key.0];
+            lease.in_idle = false;
+            if lease.usable() {
+                return Some((key, true));
+            }
+        }
+        let expected = self.functions.estimate(self.tasks[first.0].function);
+        while let Some(key) = queue.open.pop_front() {
+            let lease = &mut self.leases[key.0];
+            lease.in_open = false;
+            if lease.accepts(&self.config, expected) {
+                return Some((key, false));
+            }
+        }
+        None
+    }
+
+    /// A lease may have room: list it where [`Client::fill`] looks. Each list names a lease at most once.
+    pub(super) fn list(&mut self, key: LeaseKey) {
+        let lease = &mut self.leases[key.0];
+        let queue = self.shapes.entry(lease.shape).or_default();
+        if !lease.usable() {
+            return;
+        }
+        if lease.is_idle() && !lease.in_idle {
+            lease.in_idle = true;
+            queue.idle.push(key);
+        } else if !lease.is_idle() && !lease.in_open {
+            lease.in_open = true;
+            queue.open.push_back(key);
+        }
+    }
+
+    /// How many tasks one lease may get in one go, so that few tasks are spread over many slots.
+    fn share_of_one(&self, shape: Shape) -> usize {
+        let queue = &self.shapes[&shape];
+        let takers = queue.idle.len() + queue.open.len() + 1;
+        queue.len().div_ceil(takers).min(QUANTUM)
+    }
+
+    fn send_one(&mut self, now: Tick, shape: Shape, key: LeaseKey) -> bool {
+        let queue = self.shapes.get_mut(&shape).expect("the shape being filled exists");
+        let Some(task_key) = queue.front() else { return false };
+        let task = &mut self.tasks[task_key.0];
+        let lease = &mut self.leases[key.0];
+        let expected = self.functions.estimate(task.function);
+        if !lease.accepts(&self.config, expected) {
+            return false;
+        }
+        queue.pop();
+        queue.in_flight += 1;
+        let memory = self.slots.entry(lease.slot).or_default();
+        if memory.environment != self.environment_version {
+            memory.environment = self.environment_version;
+            lease.say_first(ToSlot::Environment(self.environment.clone()));
+        }
+        if memory.functions.insert(task.function) {
+            let bytes = self.functions.get(task.function).map(|function| function.bytes.clone());
+            let bytes = bytes.expect("a task names a function that was defined");
+            lease.say_first(ToSlot::Define { function: task.function, bytes });
+        }
+        // Unknown: as long as the window allows, so that the next one waits for an answer.
+        let expected = expected.unwrap_or(self.config.ahead);
+        let seq = lease.push(now, task_key, expected, |seq| Call {
+            seq,
+            task: task.id,
+            attempt: task.attempts + 1,
+            function: task.function,
+            payload: task.payload.clone(),
+        });
+        task.sent = Some((key, seq));
+        true
+    }
+
+    /// Put a task that was out back at the head of its queue.
+    pub(super) fn requeue(&mut self, key: TaskKey) {
+        let task = &mut self.tasks[key.0];
+        task.sent = None;
+        task.started = false;
+        let queue = self.shapes.entry(task.shape).or_default();
+        queue.push_front(key, task.priority);
+    }
+
+    /// End a task that is in no queue and not in flight.
+    pub(super) fn finish_unplaced(&mut self, key: TaskKey, outcome: Outcome, out: &mut Vec<Effect<Ticket>>) {
+        let task = self.tasks.remove(key.0);
+        if let Some(ticket) = task.ticket {
+            out.push(Effect::Finished { ticket, task: task.id, outcome });
+        }
+    }
+
+    /// The lease a task is in flight on, and how long its function's tasks take, if that is known.
+    pub fn location(&self, key: TaskKey, id: TaskId) -> Option<(LeaseKey, Option<Duration>)> {
+        let task = self.tasks.get(key.0).filter(|task| task.id == id)?;
+        let (lease, _) = task.sent?;
+        Some((lease, self.functions.estimate(task.function)))
+    }
+}

@@ -1,0 +1,258 @@
+//! One lease: what is in flight on it, and how much more it may take.
+//!
+//! * LS-1: numbers in flight rise, and all but those not yet handed to the link were sent in that order.
+//! * LS-2: at most the window is in flight; a slot that runs something long gets nothing ahead.
+
+use super::{Config, TaskKey};
+use crate::Tick;
+use paceline_proto::data::{Call, Hello, ToSlot};
+use paceline_proto::{ClientId, LeaseId, NodeId, Seq, Shape, SlotId};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A call in flight.
+pub(super) struct InFlight {
+    pub seq: Seq,
+    pub task: TaskKey,
+    /// How long it was expected to run when it was sent.
+    pub expected: Duration,
+    /// Asked back; it will be answered one way or the other.
+    pub withdrawing: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LinkState {
+    /// Being opened; the flag says whether there was a link before.
+    Opening {
+        again: bool,
+    },
+    /// Open again, waiting to hear what the slot has received.
+    Resuming,
+    Up,
+}
+
+pub(super) struct Lease {
+    pub id: LeaseId,
+    pub node: NodeId,
+    pub slot: SlotId,
+    pub shape: Shape,
+    pub link: LinkState,
+    /// To be given back once nothing is in flight.
+    pub recalled: bool,
+    pub idle_since: Tick,
+    /// When the slot last got its first call or answered one.
+    pub last_progress: Tick,
+    /// A call known to have run for a while.
+    pub long_running: Option<Seq>,
+    /// Whether the lease stands in the idle list of its shape, and in the list of those at work.
+    pub in_idle: bool,
+    pub in_open: bool,
+    next_seq: Seq,
+    in_flight: VecDeque<InFlight>,
+    backlog: Duration,
+    /// Replies received.
+    pub replies: u64,
+    acked: u64,
+    unacked_bytes: usize,
+    before_calls: Vec<ToSlot>,
+    calls: Vec<Call>,
+    after_calls: Vec<ToSlot>,
+}
+
+/// Acknowledge at once when the slot keeps this much for us.
+const ACK_BYTES: usize = 64 << 10;
+/// Acknowledge at the latest after this many replies.
+const ACK_REPLIES: u64 = 1024;
+
+impl Lease {
+    pub fn new(now: Tick, id: LeaseId, node: NodeId, slot: SlotId, shape: Shape) -> Lease {
+        Lease {
+            id,
+            node,
+            slot,
+            shape,
+            link: LinkState::Opening { again: false },
+            recalled: false,
+            idle_since: now,
+            last_progress: now,
+            long_running: None,
+            in_idle: false,
+            in_open: false,
+            next_seq: Seq(1),
+            in_flight: VecDeque::new(),
+            backlog: Duration::ZERO,
+            replies: 0,
+            acked: 0,
+            unacked_bytes: 0,
+            before_calls: Vec::new(),
+            calls: Vec::new(),
+            after_calls: Vec::new(),
+        }
+    }
+
+    pub fn in_flight(&self) -> impl DoubleEndedIterator<Item = &InFlight> + ExactSizeIterator {
+        self.in_flight.iter()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Whether it can be given tasks at all: its link works and nobody wants it back.
+    pub fn usable(&self) -> bool {
+        self.link == LinkState::Up && !self.recalled
+    }
+
+    /// Whether a task that is expected to run for `expected` (none: unknown) may be sent now (LS-2).
+    pub fn accepts(&self, config: &Config, expected: Option<Duration>) -> bool {
+        if !self.usable() {
+            return false;
+        }
+        match self.in_flight.len() {
+            0 => true,
+            _ if self.long_running.is_some() => false,
+            // Nothing known yet: one ahead, so that a fast function does not wait for its first answer.
+            1 => expected.is_none_or(|expected| expected < config.long_task),
+            length => {
+                let Some(expected) = expected else { return false };
+                length < config.max_window && self.backlog + expected <= config.ahead
+            }
+        }
+    }
+
+    /// Put a call in flight and return its number.
+    pub fn push(
+        &mut self,
+        now: Tick,
+        task: TaskKey,
+        expected: Duration,
+        call: impl FnOnce(Seq) -> Call,
+    ) -> Seq {
+        let seq = self.next_seq;
+        self.next_seq = seq.next();
+        if self.in_flight.is_empty() {
+            self.last_progress = now;
+        }
+        self.backlog += expected;
+        self.in_flight.push_back(InFlight { seq, task, expected, withdrawing: false });
+        self.calls.push(call(seq));
+        seq
+    }
+
+    /// A call was answered.
+    pub fn remove(&mut self, seq: Seq) -> Option<InFlight> {
+        let place = match self.in_flight.front() {
+            Some(first) if first.seq == seq => 0,
+            _ => self.in_flight.binary_search_by_key(&seq, |call| call.seq).ok()?,
+        };
+        let call = self.in_flight.remove(place)?;
+        self.backlog = self.backlog.saturating_sub(call.expected);
+        if self.long_running == Some(seq) {
+            self.long_running = None;
+        }
+        Some(call)
+    }
+
+    /// Everything in flight, as the lease ends.
+    pub fn take_in_flight(&mut self) -> VecDeque<InFlight> {
+        self.backlog = Duration::ZERO;
+        self.calls.clear();
+        std::mem::take(&mut self.in_flight)
+    }
+
+    /// Calls behind the one that runs, which were sent and not asked back yet, from the last to the first.
+    pub fn withdrawable(&mut self) -> impl Iterator<Item = &mut InFlight> {
+        self.in_flight.iter_mut().skip(1).rev().filter(|call| !call.withdrawing)
+    }
+
+    /// Expected run time of everything behind the call that runs.
+    pub fn backlog_behind(&self) -> Duration {
+        let first = self.in_flight.front().map_or(Duration::ZERO, |call| call.expected);
+        self.backlog.saturating_sub(first)
+    }
+
+    /// Take back calls that have not been handed to the link yet, all but the first in flight.
+    pub fn take_unsent(&mut self) -> Vec<InFlight> {
+        let Some(first_unsent) = self.calls.first().map(|call| call.seq) else { return Vec::new() };
+        let keep = self.in_flight.partition_point(|call| call.seq < first_unsent).max(1);
+        let taken: Vec<InFlight> = self.in_flight.drain(keep..).collect();
+        for call in &taken {
+            self.backlog = self.backlog.saturating_sub(call.expected);
+        }
+        if let Some(first) = taken.first() {
+            self.calls.retain(|call| call.seq < first.seq);
+        }
+        taken
+    }
+
+    /// Say something that must arrive before the calls that wait to be sent.
+    pub fn say_first(&mut self, message: ToSlot) {
+        self.before_calls.push(message);
+    }
+
+    pub fn say(&mut self, message: ToSlot) {
+        self.after_calls.push(message);
+    }
+
+    pub fn hello(&mut self, client: ClientId) {
+        self.before_calls.insert(0, ToSlot::Hello(Hello { client, lease: self.id, replies: self.replies }));
+    }
+
+    /// The link broke: what was to be said of it is void; calls are sent again once the slot says what it has.
+    pub fn forget_outgoing(&mut self) {
+        self.before_calls.clear();
+        self.calls.clear();
+        self.after_calls.clear();
+        self.acked = self.replies;
+    }
+
+    /// Send these calls again, under their numbers.
+    pub fn resend(&mut self, calls: Vec<Call>) {
+        self.calls = calls;
+    }
+
+    /// A reply arrived. Says whether to acknowledge without waiting for a call to carry it.
+    pub fn count_reply(&mut self, bytes: usize) -> bool {
+        self.replies += 1;
+        self.unacked_bytes += bytes;
+        self.unacked_bytes > ACK_BYTES || self.replies - self.acked > ACK_REPLIES
+    }
+
+    pub fn acknowledge(&mut self) {
+        self.acked = self.replies;
+        self.unacked_bytes = 0;
+        self.after_calls.push(ToSlot::Ack { acked: self.replies });
+    }
+
+    pub fn outgoing_size(&self) -> (usize, usize) {
+        let bytes = self.calls.iter().map(|call| call.payload.len()).sum();
+        (self.calls.len() + self.before_calls.len() + self.after_calls.len(), bytes)
+    }
+
+    pub fn drain_outgoing(&mut self, messages: &mut Vec<ToSlot>) {
+        if matches!(self.link, LinkState::Opening { .. }) {
+            return;
+        }
+        messages.append(&mut self.before_calls);
+        if !self.calls.is_empty() {
+            self.acked = self.replies;
+            self.unacked_bytes = 0;
+            messages.push(ToSlot::Run { acked: self.replies, calls: std::mem::take(&mut self.calls) });
+        }
+        messages.append(&mut self.after_calls);
+    }
+
+    pub fn check(&self) -> Result<(), String> {
+        if !self.in_flight.iter().is_sorted_by(|a, b| a.seq < b.seq) {
+            return Err(format!("LS-1: calls of {:?} out of order", self.id));
+        }
+        if self.in_flight.back().is_some_and(|call| call.seq >= self.next_seq) {
+            return Err(format!("LS-1: {:?} is ahead of its numbers", self.id));
+        }
+        let backlog: Duration = self.in_flight.iter().map(|call| call.expected).sum();
+        if backlog != self.backlog {
+            return Err(format!("LS-2: backlog of {:?} is {backlog:?}, not {:?}", self.id, self.backlog));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Grants, and the data connections that serve them.
+
+use super::lease::{Lease, LinkState};
+use super::{Client, Effect, LeaseKey};
+use crate::Tick;
+use paceline_proto::control::ClientToHead;
+use paceline_proto::data::{Call, ToSlot};
+use paceline_proto::{LeaseId, NodeId, Seq, Shape, SlotId};
+
+impl<Ticket: Clone> Client<Ticket> {
+    pub(super) fn on_granted(
+        &mut self,
+        now: Tick,
+        lease: LeaseId,
+        node: NodeId,
+        slot: SlotId,
+        shape: Shape,
+        out: &mut Vec<Effect<Ticket>>,
+    ) {
+        if self.lease_keys.contains_key(&lease) {
+            return;
+        }
+        if self.closed {
+            out.push(Effect::ToHead(ClientToHead::Release { lease }));
+            return;
+        }
+        let key = LeaseKey(self.leases.insert(Lease::new(now, lease, node, slot, shape)));
+        self.lease_keys.insert(lease, key);
+        self.shapes.entry(shape).or_default().leases.push(key);
+        out.push(Effect::Open { key, lease });
+    }
+
+    pub(super) fn on_link_up(&mut self, now: Tick, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
+        let Some(lease) = self.leases.get_mut(key.0) else { return };
+        let LinkState::Opening { again } = lease.link else { return };
+        lease.hello(self.id);
+        // On a first link the slot has received nothing; there is no need to wait for it to say so.
+        lease.link = if again { LinkState::Resuming } else { LinkState::Up };
+        out.push(Effect::Send { key, now: true });
+        if !again {
+            let shape = lease.shape;
+            self.reopen(now, key);
+            self.fill(now, shape, out);
+            self.balance(now, shape, out);
+            self.idle_changed(now, key, out);
+        }
+    }
+
+    pub(super) fn on_link_down(&mut self, key: LeaseKey) {
+        let Some(lease) = self.leases.get_mut(key.0) else { return };
+        lease.link = LinkState::Opening { again: true };
+        lease.forget_outgoing();
+        // What was said of functions may not have arrived; saying it again does no harm.
+        self.slots.remove(&lease.slot);
+    }
+
+    /// The slot has said what it received over links that broke: send the rest again.
+    pub(super) fn on_resumed(
+        &mut self,
+        now: Tick,
+        key: LeaseKey,
+        received: Seq,
+        out: &mut Vec<Effect<Ticket>>,
+    ) {
+        let lease = &mut self.leases[key.0];
+        if lease.link != LinkState::Resuming {
+            return;
+        }
+        lease.link = LinkState::Up;
+        let memory = self.slots.entry(lease.slot).or_default();
+        memory.environment = self.environment_version;
+        let mut before = vec![ToSlot::Environment(self.environment.clone())];
+        let mut withdrawing = Vec::new();
+        let mut calls = Vec::new();
+        for call in lease.in_flight() {
+            let task = &self.tasks[call.task.0];
+            if call.withdrawing || task.ticket.is_none() {
+                withdrawing.push(call.seq);
+            }
+            if call.seq > received {
+                if memory.functions.insert(task.function)
+                    && let Some(function) = self.functions.get(task.function)
+                {
+                    before.push(ToSlot::Define { function: task.function, bytes: function.bytes.clone() });
+                }
+                calls.push(Call {
+                    seq: call.seq,
+                    task: task.id,
+                    attempt: task.attempts + 1,
+                    function: task.function,
+                    payload: task.payload.clone(),
+                });
+            }
+        }
+        before.into_iter().for_each(|message| lease.say_first(message));
+        lease.resend(calls);
+        if !withdrawing.is_empty() {
+            lease.say(ToSlot::Withdraw { calls: withdrawing });
+        }
+        let shape = lease.shape;
+        out.push(Effect::Send { key, now: true });
+        self.reopen(now, key);
+        self.fill(now, shape, out);
+        self.balance(now, shape, out);
+        self.idle_changed(now, key, out);
+    }
+}

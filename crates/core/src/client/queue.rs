@@ -1,0 +1,137 @@
+//! The tasks of one shape that wait for a slot, and the leases of that shape that can take some.
+
+use super::{LeaseKey, TaskKey};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: Priorities,
+    length: usize,
+    /// Leases with nothing in flight; the one used last is taken first, for its slot is still awake.
+    pub idle: Vec<LeaseKey>,
+    /// Leases at work whose window may have room, taken in turn. May name one that is full or idle by now.
+    pub open: VecDeque<LeaseKey>,
+    /// All leases of this shape.
+    pub leases: Vec<LeaseKey>,
+    /// How many leases the head was last asked for.
+    pub wanted: u32,
+    /// Tasks of this shape in flight.
+    pub in_flight: usize,
+}
+
+/// Tasks by priority. Almost all have none, and theirs is a queue that keeps its room.
+#[derive(Default)]
+struct Priorities {
+    ordinary: VecDeque<TaskKey>,
+    others: BTreeMap<Reverse<i32>, VecDeque<TaskKey>>,
+}
+
+impl Priorities {
+    fn of(&mut self, priority: i32) -> &mut VecDeque<TaskKey> {
+        if priority == 0 { &mut self.ordinary } else { self.others.entry(Reverse(priority)).or_default() }
+    }
+
+    /// The priority whose turn it is. Empty queues of other priorities are never kept.
+    fn first(&self) -> Option<i32> {
+        match self.others.first_key_value() {
+            Some((Reverse(priority), _)) if *priority > 0 || self.ordinary.is_empty() => Some(*priority),
+            _ => (!self.ordinary.is_empty()).then_some(0),
+        }
+    }
+
+    fn drop_if_empty(&mut self, priority: i32) {
+        if self.others.get(&Reverse(priority)).is_some_and(VecDeque::is_empty) {
+            self.others.remove(&Reverse(priority));
+        }
+    }
+}
+
+impl Queue {
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    pub fn push(&mut self, task: TaskKey, priority: i32) {
+        self.length += 1;
+        self.waiting.of(priority).push_back(task);
+    }
+
+    /// A task that was out already goes before those that were not.
+    pub fn push_front(&mut self, task: TaskKey, priority: i32) {
+        self.length += 1;
+        self.waiting.of(priority).push_front(task);
+    }
+
+    pub fn front(&mut self) -> Option<TaskKey> {
+        let first = self.waiting.first()?;
+        self.waiting.of(first).front().copied()
+    }
+
+    pub fn pop(&mut self) -> Option<TaskKey> {
+        let first = self.waiting.first()?;
+        let task = self.waiting.of(first).pop_front();
+        self.waiting.drop_if_empty(first);
+        self.length -= 1;
+        task
+    }
+
+    /// Take a task out of the middle. Says whether it was there.
+    pub fn remove(&mut self, task: TaskKey, priority: i32) -> bool {
+        let tasks = self.waiting.of(priority);
+        let place = tasks.iter().position(|key| *key == task);
+        if let Some(place) = place {
+            tasks.remove(place);
+            self.length -= 1;
+        }
+        self.waiting.drop_if_empty(priority);
+        place.is_some()
+    }
+
+    /// Take all of these out that are here.
+    pub fn remove_all(&mut self, tasks: &BTreeSet<TaskKey>) {
+        self.waiting.ordinary.retain(|task| !tasks.contains(task));
+        self.waiting.others.retain(|_, queue| {
+            queue.retain(|task| !tasks.contains(task));
+            !queue.is_empty()
+        });
+        self.length = self.iter().count();
+    }
+
+    pub fn drain(&mut self) -> Vec<TaskKey> {
+        let mut tasks = Vec::with_capacity(self.length);
+        while let Some(task) = self.pop() {
+            tasks.push(task);
+        }
+        tasks
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = TaskKey> + '_ {
+        self.waiting.ordinary.iter().chain(self.waiting.others.values().flatten()).copied()
+    }
+
+    pub fn forget_lease(&mut self, key: LeaseKey) {
+        self.idle.retain(|other| *other != key);
+        self.open.retain(|other| *other != key);
+        self.leases.retain(|other| *other != key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_first_then_first_come() {
+        let mut queue = Queue::default();
+        for (task, priority) in [(1, 0), (2, -5), (3, 7), (4, 0), (5, 7)] {
+            queue.push(TaskKey(task), priority);
+        }
+        queue.push_front(TaskKey(6), 0);
+        assert!(queue.remove(TaskKey(4), 0));
+        assert!(!queue.remove(TaskKey(4), 0));
+        assert_eq!(queue.front(), Some(TaskKey(3)));
+        assert_eq!(queue.drain(), [3, 5, 6, 1, 2].map(TaskKey));
+        assert_eq!((queue.len(), queue.front()), (0, None));
+    }
+}

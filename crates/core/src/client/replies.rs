@@ -1,0 +1,97 @@
+//! What slots answer.
+
+use super::{Client, Effect, LeaseKey, Outcome};
+use crate::Tick;
+use paceline_proto::data::{Reply, Status};
+use paceline_proto::{Seq, Shape};
+
+impl<Ticket: Clone> Client<Ticket> {
+    pub(super) fn on_replies(
+        &mut self,
+        now: Tick,
+        key: LeaseKey,
+        first: u64,
+        replies: Vec<Reply>,
+        out: &mut Vec<Effect<Ticket>>,
+    ) {
+        let lease = &mut self.leases[key.0];
+        let shape = lease.shape;
+        // A repeated reply was counted when it came first.
+        let known = lease.replies.saturating_sub(first) as usize;
+        if first > lease.replies {
+            // A gap cannot happen on a stream: the slot is not what it should be, and its node will say so.
+            return;
+        }
+        lease.last_progress = now;
+        let mut acknowledge = false;
+        for reply in replies.into_iter().skip(known) {
+            acknowledge |= self.leases[key.0].count_reply(reply.payload.len());
+            self.on_reply(key, shape, reply, out);
+        }
+        self.after_replies(now, key, shape, acknowledge, out);
+    }
+
+    fn on_reply(&mut self, key: LeaseKey, shape: Shape, reply: Reply, out: &mut Vec<Effect<Ticket>>) {
+        let Some(call) = self.leases[key.0].remove(reply.seq) else { return };
+        self.shapes.get_mut(&shape).expect("a lease's shape has a queue").in_flight -= 1;
+        let task = &mut self.tasks[call.task.0];
+        task.sent = None;
+        if reply.status == Status::Withdrawn {
+            if task.ticket.is_some() {
+                return self.requeue(call.task);
+            }
+            return self.finish_unplaced(call.task, Outcome::Cancelled, out);
+        }
+        task.attempts += 1;
+        self.functions.learn(task.function, reply.took);
+        let outcome = match reply.status {
+            Status::Value => Outcome::Value(reply.payload),
+            Status::Raised => Outcome::Raised(reply.payload),
+            Status::Unsendable => Outcome::Unsendable(reply.payload),
+            Status::Cancelled | Status::Withdrawn => Outcome::Cancelled,
+        };
+        self.finish_unplaced(call.task, outcome, out);
+    }
+
+    fn after_replies(
+        &mut self,
+        now: Tick,
+        key: LeaseKey,
+        shape: Shape,
+        acknowledge: bool,
+        out: &mut Vec<Effect<Ticket>>,
+    ) {
+        self.reopen(now, key);
+        self.fill(now, shape, out);
+        if acknowledge {
+            self.leases[key.0].acknowledge();
+            out.push(Effect::Send { key, now: true });
+        }
+        self.balance(now, shape, out);
+        self.idle_changed(now, key, out);
+    }
+
+    /// A lease has room again.
+    pub(super) fn reopen(&mut self, now: Tick, key: LeaseKey) {
+        let lease = &mut self.leases[key.0];
+        if lease.is_idle() {
+            lease.idle_since = now;
+        }
+        self.list(key);
+    }
+
+    pub(super) fn on_running(&mut self, now: Tick, key: LeaseKey, call: Seq, out: &mut Vec<Effect<Ticket>>) {
+        let lease = &mut self.leases[key.0];
+        let Some(running) = lease.in_flight().find(|other| other.seq == call) else { return };
+        let task = &mut self.tasks[running.task.0];
+        lease.long_running = Some(call);
+        if !task.started {
+            task.started = true;
+            if let Some(ticket) = task.ticket.clone() {
+                out.push(Effect::Started { ticket });
+            }
+        }
+        let shape = lease.shape;
+        self.balance(now, shape, out);
+    }
+}

@@ -1,0 +1,85 @@
+//! A task, from its submission to its outcome.
+
+use super::LeaseKey;
+use paceline_proto::{
+    Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, TaskId,
+};
+
+/// The place of a task in the client's table; reused after the task has ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TaskKey(pub usize);
+
+/// What is submitted.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub function: FunctionId,
+    pub payload: Bytes,
+    pub shape: Shape,
+    pub retries: u32,
+    pub priority: i32,
+}
+
+/// How a task ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Value(Bytes),
+    /// The user's exception.
+    Raised(Bytes),
+    /// Ran, but neither its value nor its exception could be encoded; the bytes say why.
+    Unsendable(Bytes),
+    Cancelled,
+    /// Its slots or nodes died.
+    Lost(Box<Lost>),
+    /// No node can ever hold it.
+    Unplaceable {
+        needs: Resources,
+        largest: Resources,
+    },
+}
+
+/// Why a task was given up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lost {
+    pub cause: LostCause,
+    /// How often the task was begun.
+    pub attempts: u32,
+    /// The deaths charged to it, and last of all the one that ended it.
+    pub charges: Vec<Charge>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LostCause {
+    /// The slot died and no retry was left.
+    SlotDied,
+    /// The node was lost and no retry was left.
+    NodeLost,
+    /// It killed as many slots as a task may.
+    Poison,
+}
+
+/// One death that a task had to answer for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Charge {
+    pub slot: SlotId,
+    pub node: NodeId,
+    pub cause: DeathCause,
+    pub out_of_memory: OutOfMemory,
+}
+
+pub(super) struct Task<Ticket> {
+    pub id: TaskId,
+    /// None once nobody waits for the outcome any more (cancelled while in flight).
+    pub ticket: Option<Ticket>,
+    pub function: FunctionId,
+    pub payload: Bytes,
+    pub shape: Shape,
+    pub priority: i32,
+    pub retries: u32,
+    /// How often it was begun, as far as is known.
+    pub attempts: u32,
+    /// Where it is in flight; none while it is queued.
+    pub sent: Option<(LeaseKey, Seq)>,
+    pub started: bool,
+    /// Almost always empty, so that it costs a task one word.
+    pub charges: Option<Box<Vec<Charge>>>,
+}

@@ -1,0 +1,93 @@
+//! The invariants, spelled out. Slow and plain on purpose: it recomputes every book from the leases alone.
+
+use super::{ClientLink, Head, LeaseState, NodeLink};
+use paceline_proto::{ClientId, NodeId, Resources};
+use std::cmp::Reverse;
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+impl Head {
+    /// The first broken invariant, if any.
+    pub fn check(&self) -> Result<(), String> {
+        self.check_leases()?;
+        self.nodes.keys().try_for_each(|&id| self.check_node(id))?;
+        self.clients.keys().try_for_each(|&id| self.check_client(id))?;
+        self.check_indexes()
+    }
+
+    fn check_leases(&self) -> Result<(), String> {
+        for (id, lease) in &self.leases {
+            ensure!(self.nodes.contains_key(&lease.node), "{id:?} is on {:?}, which is gone", lease.node);
+            let ending = lease.state == LeaseState::Ending;
+            ensure!(
+                ending || self.clients.contains_key(&lease.client),
+                "{id:?} belongs to {:?}, which is gone",
+                lease.client
+            );
+        }
+        Ok(())
+    }
+
+    fn check_node(&self, id: NodeId) -> Result<(), String> {
+        let node = &self.nodes[&id];
+        let mine = || self.leases.iter().filter(|(_, lease)| lease.node == id);
+        ensure!(mine().map(|(id, _)| id).eq(&node.leases), "{id:?} lists other leases than it has");
+        let used = sum(mine().map(|(_, lease)| lease.shape.needs));
+        ensure!(used.plus(&node.free) == node.total, "HD-1: {id:?} has {used} used and {} free", node.free);
+        let returning = mine()
+            .filter(|(_, lease)| matches!(lease.state, LeaseState::Recalled { .. } | LeaseState::Ending))
+            .map(|(_, lease)| lease.shape.needs);
+        ensure!(sum(returning) == node.returning, "{id:?} expects {} back", node.returning);
+        ensure!(node.leases.len() <= self.config.max_leases, "{id:?} has too many leases");
+        Ok(())
+    }
+
+    fn check_client(&self, id: ClientId) -> Result<(), String> {
+        let client = &self.clients[&id];
+        let listed = client.leases.values().flatten().count();
+        let mine = || {
+            let all = self.leases.iter();
+            all.filter(|(_, lease)| lease.client == id && lease.state != LeaseState::Ending)
+        };
+        ensure!(mine().count() == listed, "{id:?} lists {listed} leases");
+        for (lease, entry) in mine() {
+            let same = client.leases.get(&entry.shape);
+            ensure!(same.is_some_and(|same| same.contains(lease)), "{id:?} does not list {lease:?}");
+        }
+        ensure!(client.leases.values().all(|same| !same.is_empty()), "{id:?} lists an empty shape");
+        ensure!(
+            client.used == sum(mine().map(|(_, lease)| lease.shape.needs)),
+            "{id:?} uses {}",
+            client.used
+        );
+        let recalled = mine().filter(|(_, lease)| matches!(lease.state, LeaseState::Recalled { .. }));
+        let recalled = sum(recalled.map(|(_, lease)| lease.shape.needs));
+        ensure!(client.recalled == recalled, "{id:?} was asked for {}", client.recalled);
+        ensure!(client.wants.values().all(|want| want.count > 0), "{id:?} wants nothing of a shape");
+        let quiet = matches!(client.link, ClientLink::Up) || client.wants.is_empty();
+        ensure!(quiet, "{id:?} wants something while it is down");
+        Ok(())
+    }
+
+    fn check_indexes(&self) -> Result<(), String> {
+        let hungry = self.clients.iter().filter(|(_, client)| client.unmet().next().is_some());
+        ensure!(hungry.map(|(id, _)| id).eq(&self.hungry), "the hungry are other than listed");
+        let up = self.nodes.iter().filter(|(_, node)| matches!(node.link, NodeLink::Up { .. }));
+        let room = up.map(|(&id, node)| (node.free, Reverse(id))).collect();
+        ensure!(self.room == room, "the room is other than listed");
+        ensure!(self.total == sum(self.nodes.values().map(|node| node.total)), "the total is {}", self.total);
+        let both = self.departed.keys().find(|id| self.nodes.contains_key(id));
+        ensure!(both.is_none(), "{both:?} is here and departed");
+        Ok(())
+    }
+}
+
+fn sum(resources: impl Iterator<Item = Resources>) -> Resources {
+    resources.fold(Resources::default(), |sum, each| sum.plus(&each))
+}

@@ -1,0 +1,183 @@
+//! What clients say, and what happens when they fall silent.
+
+use super::{Client, ClientLink, Effect, Head, LeaseState, Want};
+use crate::time::Tick;
+use paceline_proto::control::{ClientToHead, HeadToClient};
+use paceline_proto::{ClientId, Death, DeathCause, LeaseId, OutOfMemory, Resources, Seq, Shape};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Head {
+    pub(super) fn on_client(
+        &mut self,
+        now: Tick,
+        from: ClientId,
+        message: ClientToHead,
+        out: &mut Vec<Effect>,
+    ) {
+        match message {
+            ClientToHead::Hello { client, name, leases } => {
+                if client == from {
+                    self.on_hello(client, name, &leases, out);
+                }
+            }
+            ClientToHead::Want { shape, count } => self.on_want(now, from, shape, count, out),
+            ClientToHead::Release { lease } => self.on_release(from, lease, out),
+            ClientToHead::Bye => self.forget_client(from, out),
+        }
+    }
+
+    fn on_hello(&mut self, id: ClientId, name: String, named: &[LeaseId], out: &mut Vec<Effect>) {
+        let welcome = HeadToClient::Welcome { cluster: self.config.cluster, epoch: self.config.epoch };
+        let known = self.clients.get_mut(&id);
+        // Repeated on a link that is up: its list of leases is old by now (HD-5).
+        let reopened = known.is_none_or(|client| !matches!(client.link, ClientLink::Up));
+        if reopened {
+            self.clients.entry(id).or_insert_with(|| Client::new(name)).link = ClientLink::Up;
+        }
+        self.tell_client(id, welcome, out);
+        if reopened {
+            self.reconcile_client(id, named, out);
+        }
+    }
+
+    fn reconcile_client(&mut self, id: ClientId, named: &[LeaseId], out: &mut Vec<Effect>) {
+        let named: BTreeSet<LeaseId> = named.iter().copied().collect();
+        let held: BTreeSet<LeaseId> = self.clients[&id].leases.values().flatten().copied().collect();
+        for &lease in named.difference(&held) {
+            self.tell_client(id, HeadToClient::Ended { lease, death: lost() }, out);
+        }
+        for lease in held {
+            match (self.leases[&lease].state, named.contains(&lease)) {
+                (LeaseState::Placing, _) | (LeaseState::Held { .. }, true) => {}
+                (LeaseState::Recalled { .. }, true) => {
+                    self.tell_client(id, HeadToClient::Recall { lease }, out)
+                }
+                // The grant was lost with the link, or the lease was given back while it was down.
+                (_, false) => self.end(lease, out),
+                (LeaseState::Ending, true) => unreachable!("an ending lease is no longer its client's"),
+            }
+        }
+    }
+
+    fn on_want(&mut self, now: Tick, id: ClientId, shape: Shape, count: u32, out: &mut Vec<Effect>) {
+        let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) else { return };
+        if count == 0 {
+            client.wants.remove(&shape);
+        } else {
+            self.turns += 1;
+            client.wants.entry(shape).or_insert(Want { count, order: self.turns }).count = count;
+            self.judge(now, id, shape, out);
+        }
+        self.note_hunger(id);
+        self.dirty = true;
+    }
+
+    fn on_release(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
+        let Some(lease) = self.leases.get(&id) else { return };
+        if lease.client == from && lease.state != LeaseState::Ending {
+            self.end(id, out);
+        }
+    }
+
+    pub(super) fn on_client_down(&mut self, now: Tick, id: ClientId, dead: bool, out: &mut Vec<Effect>) {
+        if dead {
+            return self.forget_client(id, out);
+        }
+        let until = now + self.config.client_lost;
+        let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) else { return };
+        client.link = ClientLink::Down { until };
+        // It says again what it wants when it comes back; meanwhile nothing new is for it.
+        client.wants.clear();
+        self.hungry.remove(&id);
+        self.no_later_than(until);
+    }
+
+    pub(super) fn give_up_clients(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        let mut lost = Vec::new();
+        let mut next = None;
+        for (&id, client) in &self.clients {
+            match client.link {
+                ClientLink::Down { until } if until <= now => lost.push(id),
+                ClientLink::Down { until } => next = Some(next.map_or(until, |next: Tick| next.min(until))),
+                ClientLink::Up => {}
+            }
+        }
+        next.into_iter().for_each(|at| self.no_later_than(at));
+        lost.into_iter().for_each(|id| self.forget_client(id, out));
+    }
+
+    fn forget_client(&mut self, id: ClientId, out: &mut Vec<Effect>) {
+        let Some(client) = self.clients.get(&id) else { return };
+        let leases: Vec<LeaseId> = client.leases.values().flatten().copied().collect();
+        leases.into_iter().for_each(|lease| self.end(lease, out));
+        self.clients.remove(&id);
+        self.hungry.remove(&id);
+        self.dirty = true;
+    }
+
+    /// Refuse what no node could ever hold. With no node nothing is impossible.
+    pub(super) fn judge(&mut self, now: Tick, id: ClientId, shape: Shape, out: &mut Vec<Effect>) {
+        let totals = || {
+            let departed = self.departed.values().map(|(total, _)| *total);
+            self.nodes.values().map(|node| node.total).chain(departed)
+        };
+        let settling = self.settled_at.is_none_or(|at| now < at);
+        if settling || self.nodes.is_empty() || totals().any(|total| shape.needs.fits_in(&total)) {
+            return;
+        }
+        let largest = totals().max().unwrap_or_default();
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.wants.remove(&shape);
+        }
+        self.note_hunger(id);
+        self.tell_client(id, HeadToClient::Unplaceable { shape, largest }, out);
+    }
+
+    pub(super) fn judge_all(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        let wants: Vec<(ClientId, Shape)> = (self.clients.iter())
+            .flat_map(|(&id, client)| client.wants.keys().map(move |&shape| (id, shape)))
+            .collect();
+        wants.into_iter().for_each(|(id, shape)| self.judge(now, id, shape, out));
+    }
+
+    pub(super) fn note_hunger(&mut self, id: ClientId) {
+        if self.clients.get(&id).is_some_and(|client| client.unmet().next().is_some()) {
+            self.hungry.insert(id);
+        } else {
+            self.hungry.remove(&id);
+        }
+    }
+}
+
+impl Client {
+    fn new(name: String) -> Client {
+        Client {
+            name,
+            link: ClientLink::Up,
+            wants: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            used: Resources::default(),
+            recalled: Resources::default(),
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.link, ClientLink::Up)
+    }
+
+    /// How many leases of this shape it has, on their way to it or held.
+    pub(super) fn count(&self, shape: Shape) -> usize {
+        self.leases.get(&shape).map_or(0, BTreeSet::len)
+    }
+
+    /// Shapes of which it could use another lease.
+    pub(super) fn unmet(&self) -> impl Iterator<Item = (Shape, Want)> {
+        let wants = self.wants.iter().map(|(&shape, &want)| (shape, want));
+        wants.filter(|&(shape, want)| self.count(shape) < want.count as usize)
+    }
+}
+
+/// What is said of a lease when nobody can tell how its slot ended.
+pub(super) fn lost() -> Death {
+    Death { cause: DeathCause::NodeLost, out_of_memory: OutOfMemory::No, running: None, finished: Seq(0) }
+}

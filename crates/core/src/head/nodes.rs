@@ -1,0 +1,185 @@
+//! What nodes say, and what happens when they fall silent.
+
+use super::clients::lost;
+use super::{BEATS, Effect, Head, LeaseState, Node, NodeLink};
+use crate::time::Tick;
+use paceline_proto::control::{HeadToClient, HeadToNode, NodeToHead, Placement};
+use paceline_proto::{Death, Incarnation, LeaseId, NodeId, Resources, SlotId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Head {
+    pub(super) fn on_node(&mut self, now: Tick, from: NodeId, message: NodeToHead, out: &mut Vec<Effect>) {
+        if let Some(NodeLink::Up { heard }) = self.nodes.get_mut(&from).map(|node| &mut node.link) {
+            *heard = now;
+        }
+        match message {
+            NodeToHead::Join { node, incarnation, name, total, leases } => {
+                if node == from {
+                    self.on_join(now, node, incarnation, name, total, &leases, out);
+                }
+            }
+            NodeToHead::Placed { lease, slot } => self.on_placed(now, from, lease, slot, out),
+            NodeToHead::Ended { lease, death } => self.on_ended(from, lease, death, out),
+            NodeToHead::Output { client, slot, stream, text } => {
+                self.tell_client(client, HeadToClient::Output { slot, stream, text }, out);
+            }
+            NodeToHead::Heartbeat => {}
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
+    fn on_join(
+        &mut self,
+        now: Tick,
+        id: NodeId,
+        incarnation: Incarnation,
+        name: String,
+        total: Resources,
+        placed: &[Placement],
+        out: &mut Vec<Effect>,
+    ) {
+        let known =
+            self.nodes.get(&id).map(|node| (node.incarnation, matches!(node.link, NodeLink::Up { .. })));
+        let repeated = known == Some((incarnation, true));
+        if known.is_some_and(|(before, _)| before != incarnation) {
+            // Another start of the node: what the one before had is gone for certain.
+            self.lose_node(id, out);
+        }
+        self.departed.remove(&id);
+        let node = self.nodes.entry(id).or_insert_with(|| {
+            self.total = self.total.plus(&total);
+            Node::new(incarnation, name, total, now)
+        });
+        node.link = NodeLink::Up { heard: now };
+        self.note_room(id);
+        self.no_later_than(now + self.config.heartbeat * BEATS);
+        self.tell_node(
+            id,
+            HeadToNode::Welcome { cluster: self.config.cluster, epoch: self.config.epoch },
+            out,
+        );
+        // Repeated on a link that is up: its list of leases is old by now (HD-5).
+        if !repeated {
+            self.reconcile_node(now, id, placed, out);
+            self.judge_all(now, out);
+            self.dirty = true;
+        }
+    }
+
+    fn reconcile_node(&mut self, now: Tick, id: NodeId, placed: &[Placement], out: &mut Vec<Effect>) {
+        let placed: BTreeMap<LeaseId, SlotId> = placed.iter().map(|it| (it.lease, it.slot)).collect();
+        let believed = self.nodes[&id].leases.clone();
+        for lease in believed {
+            match (self.leases[&lease].state, placed.get(&lease)) {
+                (LeaseState::Placing, Some(&slot)) => self.on_placed(now, id, lease, slot, out),
+                (LeaseState::Held { .. } | LeaseState::Recalled { .. }, Some(_)) => {}
+                (LeaseState::Ending, Some(_)) => self.tell_node(id, HeadToNode::End { lease }, out),
+                (_, None) => self.on_ended(id, lease, Some(lost()), out),
+            }
+        }
+        for lease in placed.into_keys().filter(|lease| !self.leases.contains_key(lease)).collect::<Vec<_>>() {
+            self.tell_node(id, HeadToNode::End { lease }, out);
+        }
+    }
+
+    fn on_placed(&mut self, now: Tick, node: NodeId, id: LeaseId, slot: SlotId, out: &mut Vec<Effect>) {
+        match self.leases.get_mut(&id).filter(|lease| lease.node == node) {
+            // A lease given up while the node was out of reach.
+            None => self.tell_node(node, HeadToNode::End { lease: id }, out),
+            Some(lease) if lease.state == LeaseState::Placing => {
+                lease.state = LeaseState::Held { slot, since: now };
+                let (client, shape) = (lease.client, lease.shape);
+                self.tell_client(client, HeadToClient::Granted { lease: id, node, slot, shape }, out);
+                // One that waits may now ask for this lease back.
+                self.dirty = true;
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn on_ended(&mut self, node: NodeId, id: LeaseId, death: Option<Death>, out: &mut Vec<Effect>) {
+        let Some(lease) = self.leases.get(&id).filter(|lease| lease.node == node) else { return };
+        let (client, state) = (lease.client, lease.state);
+        self.finish(id);
+        match state {
+            LeaseState::Held { .. } | LeaseState::Recalled { .. } => {
+                let death = death.unwrap_or_else(lost);
+                self.tell_client(client, HeadToClient::Ended { lease: id, death }, out);
+            }
+            LeaseState::Placing | LeaseState::Ending => {}
+        }
+    }
+
+    pub(super) fn on_node_down(&mut self, now: Tick, id: NodeId) {
+        let until = now + self.config.heartbeat * BEATS;
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if matches!(node.link, NodeLink::Up { .. }) {
+            node.link = NodeLink::Down { until };
+            self.note_room(id);
+            self.no_later_than(until);
+        }
+    }
+
+    pub(super) fn give_up_nodes(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        self.departed.retain(|_, (_, until)| *until > now);
+        let silence = self.config.heartbeat * BEATS;
+        let mut lost = Vec::new();
+        let mut next: Option<Tick> = self.departed.values().map(|(_, until)| *until).min();
+        for (&id, node) in &self.nodes {
+            let (until, up) = match node.link {
+                NodeLink::Up { heard } => (heard + silence, true),
+                NodeLink::Down { until } => (until, false),
+            };
+            if until <= now {
+                lost.push((id, up));
+            } else {
+                next = Some(next.map_or(until, |next| next.min(until)));
+            }
+        }
+        next.into_iter().for_each(|at| self.no_later_than(at));
+        for (id, up) in lost {
+            let total = self.lose_node(id, out);
+            let until = now + self.config.head_lost;
+            self.departed.insert(id, (total, until));
+            self.no_later_than(until);
+            if up {
+                out.push(Effect::DropNode(id));
+            }
+        }
+    }
+
+    /// The node is gone, and with it whatever ran there. Returns what it had.
+    fn lose_node(&mut self, id: NodeId, out: &mut Vec<Effect>) -> Resources {
+        let leases: Vec<LeaseId> = self.nodes[&id].leases.iter().copied().collect();
+        leases.into_iter().for_each(|lease| self.on_ended(id, lease, Some(lost()), out));
+        let node = self.nodes.remove(&id).expect("the node is known");
+        self.room.remove(&(node.free, Reverse(id)));
+        self.total = self.total.minus(&node.total).expect("the total includes every node");
+        self.dirty = true;
+        node.total
+    }
+
+    /// List the node among those that take leases, by what is free on it now, or not at all while it is out of reach.
+    pub(super) fn note_room(&mut self, id: NodeId) {
+        let node = &self.nodes[&id];
+        match node.link {
+            NodeLink::Up { .. } => self.room.insert((node.free, Reverse(id))),
+            NodeLink::Down { .. } => self.room.remove(&(node.free, Reverse(id))),
+        };
+    }
+}
+
+impl Node {
+    fn new(incarnation: Incarnation, name: String, total: Resources, now: Tick) -> Node {
+        Node {
+            incarnation,
+            name,
+            total,
+            free: total,
+            returning: Resources::default(),
+            leases: BTreeSet::new(),
+            link: NodeLink::Up { heard: now },
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Which client gets the next lease: the one that has least, by its dominant resource.
+//!
+//! * SH-1: among clients the least share goes first, then who waited longest; within a client the shape it has least of.
+//! * SH-2: a request that does not fit yet keeps the roomiest node that could hold it from those behind it in the queue,
+//!   so that small requests cannot starve a large one.
+
+use super::{Effect, Head};
+use crate::time::Tick;
+use paceline_proto::{ClientId, NodeId, Resources, Shape};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+/// One place in the queue: share, order of arrival, and what is asked for.
+type Turn = (u64, u64, ClientId, Shape);
+
+impl Head {
+    pub(super) fn share(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        if self.hungry.is_empty() || self.room.is_empty() {
+            return;
+        }
+        let stuck = self.grant(out);
+        self.recall_for(now, &stuck, out);
+    }
+
+    /// Grant what fits. Returns the requests that found no room, in the order of the queue.
+    fn grant(&mut self, out: &mut Vec<Effect>) -> Vec<(ClientId, Shape)> {
+        let mut stuck = Vec::new();
+        let mut passed = BTreeSet::new();
+        let mut reserved = BTreeSet::new();
+        let mut queue: BTreeSet<Turn> = self.hungry.iter().filter_map(|&id| self.turn(id, &passed)).collect();
+        while let Some((_, _, client, shape)) = queue.pop_first() {
+            match self.roomiest(shape.needs, &reserved) {
+                Some(node) => self.place(client, shape, node, out),
+                None => {
+                    reserved.extend(self.keep_free(shape.needs, &reserved));
+                    passed.insert((client, shape));
+                    stuck.push((client, shape));
+                }
+            }
+            queue.extend(self.turn(client, &passed));
+        }
+        stuck
+    }
+
+    /// The client's place in the queue, and what it asks for next.
+    fn turn(&self, id: ClientId, passed: &BTreeSet<(ClientId, Shape)>) -> Option<Turn> {
+        let client = &self.clients[&id];
+        let share = client.used.dominant_share(&self.total);
+        let has = |shape: Shape| shape.needs.dominant_share(&self.total) * client.count(shape) as u64;
+        (client.unmet())
+            .filter(|&(shape, _)| !passed.contains(&(id, shape)))
+            .min_by_key(|&(shape, want)| (has(shape), want.order))
+            .map(|(shape, want)| (share, want.order, id, shape))
+    }
+
+    /// The node with most room for it, not reserved for another.
+    fn roomiest(&self, needs: Resources, reserved: &BTreeSet<NodeId>) -> Option<NodeId> {
+        // Resources are ordered by their first difference, so whatever has room for `needs` is not less than it.
+        let roomy = self.room.range((needs, Reverse(NodeId(u64::MAX)))..).rev();
+        let fits = roomy.filter(|(free, _)| needs.fits_in(free)).map(|&(_, Reverse(id))| id);
+        fits.into_iter()
+            .find(|id| !reserved.contains(id) && self.nodes[id].leases.len() < self.config.max_leases)
+    }
+
+    /// The node to keep for a request that waits (SH-2).
+    fn keep_free(&self, needs: Resources, reserved: &BTreeSet<NodeId>) -> Option<NodeId> {
+        if needs == Resources::default() {
+            return None;
+        }
+        (self.room.iter().rev())
+            .map(|&(_, Reverse(id))| id)
+            .find(|id| !reserved.contains(id) && needs.fits_in(&self.nodes[id].total))
+    }
+}

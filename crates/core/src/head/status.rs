@@ -1,0 +1,63 @@
+//! What the head can tell about itself.
+
+use super::{Head, LeaseState, NodeLink};
+use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape};
+
+/// The cluster as the head sees it, in the order of ids.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    pub nodes: Vec<NodeStatus>,
+    /// Clients by id and name.
+    pub clients: Vec<(ClientId, String)>,
+    pub leases: Vec<LeaseStatus>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeStatus {
+    pub node: NodeId,
+    pub name: String,
+    pub total: Resources,
+    pub free: Resources,
+    pub reachable: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeaseStatus {
+    pub lease: LeaseId,
+    pub client: ClientId,
+    pub node: NodeId,
+    pub shape: Shape,
+    /// One of "placing", "held", "recalled", "ending".
+    pub state: &'static str,
+}
+
+impl Head {
+    pub fn status(&self) -> Status {
+        Status {
+            nodes: (self.nodes.iter())
+                .map(|(&node, entry)| NodeStatus {
+                    node,
+                    name: entry.name.clone(),
+                    total: entry.total,
+                    free: entry.free,
+                    reachable: matches!(entry.link, NodeLink::Up { .. }),
+                })
+                .collect(),
+            clients: self.clients.iter().map(|(&id, client)| (id, client.name.clone())).collect(),
+            leases: (self.leases.iter())
+                .map(|(&lease, entry)| LeaseStatus {
+                    lease,
+                    client: entry.client,
+                    node: entry.node,
+                    shape: entry.shape,
+                    state: match entry.state {
+                        LeaseState::Placing => "placing",
+                        LeaseState::Held { .. } => "held",
+                        LeaseState::Recalled { .. } => "recalled",
+                        LeaseState::Ending => "ending",
+                    },
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Coming, going, and coming back.
+
+use super::*;
+
+#[test]
+fn a_lease_from_wish_to_end() {
+    let mut bench = Bench::new();
+    let one = Shape::cpus(1);
+    assert_eq!(bench.hello(A, &[]), [welcome(A)]);
+    assert_eq!(bench.want(A, one, 1), [], "no node yet, so it waits");
+    assert_eq!(bench.join(N1, 2, &[]), [welcome_node(N1), place(N1, 1, A, one)]);
+    assert_eq!(bench.placed(N1, 1), [granted(A, 1, N1, one)]);
+    assert_eq!(bench.want(A, one, 0), []);
+    assert_eq!(bench.release(A, 1), [end(N1, 1)]);
+    assert_eq!(bench.ended(N1, 1, None), []);
+    assert!(bench.head.leases.is_empty());
+}
+
+#[test]
+fn a_slot_that_dies_is_told_and_replaced() {
+    let mut bench = Bench::holding(A, 1);
+    let effects = bench.ended(N1, 1, Some(killed()));
+    assert_eq!(effects, [ended(A, 1, killed()), place(N1, 2, A, Shape::cpus(1))]);
+}
+
+#[test]
+fn a_death_before_the_client_knew_is_not_told() {
+    let mut bench = Bench::new();
+    bench.hello(A, &[]);
+    bench.join(N1, 1, &[]);
+    bench.want(A, Shape::cpus(1), 1);
+    assert_eq!(bench.ended(N1, 1, Some(killed())), [place(N1, 2, A, Shape::cpus(1))]);
+}
+
+#[test]
+fn repeated_and_late_messages_do_nothing() {
+    let mut bench = Bench::holding(A, 2);
+    assert_eq!(bench.hello(A, &[]), [welcome(A)], "HD-5: the empty list of leases is old");
+    assert_eq!(bench.want(A, Shape::cpus(1), 2), []);
+    assert_eq!(bench.join(N1, 2, &[]), [welcome_node(N1)], "HD-5");
+    assert_eq!(bench.placed(N1, 1), []);
+    assert_eq!(bench.release(B, 1), [], "not B's to give back");
+    assert_eq!(bench.ended(N2, 1, None), [], "not on N2");
+    bench.want(A, Shape::cpus(1), 0);
+    assert_eq!(bench.release(A, 1), [end(N1, 1)]);
+    assert_eq!(bench.release(A, 1), []);
+    assert_eq!(bench.ended(N1, 1, None), []);
+    assert_eq!(bench.ended(N1, 1, None), []);
+    assert_eq!(bench.placed(N1, 1), [end(N1, 1)], "the node has one that the head has not");
+    assert_eq!(bench.want(C, Shape::cpus(1), 1), [], "C never said hello");
+}
+
+#[test]
+fn output_goes_to_its_client() {
+    let mut bench = Bench::holding(A, 1);
+    let (slot, stream) = (SlotId(1), Stream::Err);
+    let text = b"hi\n".to_vec();
+    let line = |client| NodeToHead::Output { client, slot, stream, text: text.clone() };
+    let relayed = HeadToClient::Output { slot, stream, text: text.clone() };
+    assert_eq!(bench.from_node(N1, line(A)), [Effect::ToClient(A, relayed)]);
+    assert_eq!(bench.from_node(N1, line(B)), [], "nobody to tell");
+}
+
+#[test]
+fn a_silent_node_is_lost_after_three_heartbeats() {
+    let mut bench = Bench::holding(A, 2);
+    assert_eq!(bench.pass(Duration::from_millis(5999)), []);
+    let lost = [ended(A, 1, node_lost()), ended(A, 2, node_lost()), Effect::DropNode(N1)];
+    let mut told = bench.pass(Duration::from_millis(1));
+    told.sort_by_key(|effect| format!("{effect:?}"));
+    let mut lost = lost.to_vec();
+    lost.sort_by_key(|effect| format!("{effect:?}"));
+    assert_eq!(told, lost);
+    let [first, second] = [place(N1, 3, A, Shape::cpus(1)), place(N1, 4, A, Shape::cpus(1))];
+    let back = bench.join(N1, 2, &[(1, A), (2, A)]);
+    assert_eq!(back.len(), 5);
+    assert!(back.contains(&end(N1, 1)) && back.contains(&end(N1, 2)), "what is lost stays lost");
+    assert!(back.contains(&first) && back.contains(&second));
+}
+
+#[test]
+fn a_node_that_beats_stays() {
+    let mut bench = Bench::holding(A, 1);
+    assert_eq!(bench.pass_beating(N1, seconds(100)), []);
+}
+
+#[test]
+fn a_link_that_comes_back_in_time_changes_nothing() {
+    let mut bench = Bench::holding(A, 1);
+    assert_eq!(bench.handle(Event::NodeDown(N1)), []);
+    assert_eq!(bench.pass(seconds(5)), []);
+    assert_eq!(bench.join(N1, 1, &[(1, A)]), [welcome_node(N1)]);
+    assert_eq!(bench.pass_beating(N1, seconds(10)), []);
+}
+
+#[test]
+fn a_link_that_does_not_come_back_is_a_lost_node() {
+    let mut bench = Bench::holding(A, 1);
+    bench.handle(Event::NodeDown(N1));
+    assert_eq!(bench.pass(Duration::from_millis(5999)), []);
+    assert_eq!(bench.pass(Duration::from_millis(1)), [ended(A, 1, node_lost())]);
+}
+
+#[test]
+fn a_node_that_comes_back_is_reconciled() {
+    let mut bench = Bench::new();
+    let one = Shape::cpus(1);
+    bench.hello(A, &[]);
+    bench.join(N1, 5, &[]);
+    bench.want(A, one, 5);
+    (1..=3).for_each(|number| drop(bench.placed(N1, number)));
+    bench.handle(Event::NodeDown(N1));
+    bench.want(A, one, 4);
+    assert_eq!(bench.release(A, 2), [], "the node is out of reach");
+    // Held and there, held and gone, ending and there, placing and placed, placing and never heard of, unknown.
+    let back = bench.join(N1, 5, &[(1, A), (2, A), (4, A), (77, A)]);
+    let (welcome, rest) = back.split_first().unwrap();
+    assert_eq!(*welcome, welcome_node(N1));
+    let mut rest = rest.to_vec();
+    let mut expected = vec![
+        end(N1, 2),
+        ended(A, 3, node_lost()),
+        granted(A, 4, N1, one),
+        end(N1, 77),
+        place(N1, 6, A, one),
+        place(N1, 7, A, one),
+    ];
+    rest.sort_by_key(|effect| format!("{effect:?}"));
+    expected.sort_by_key(|effect| format!("{effect:?}"));
+    assert_eq!(rest, expected);
+}
+
+#[test]
+fn another_start_of_a_node_has_none_of_the_old_leases() {
+    let mut bench = Bench::holding(A, 1);
+    bench.handle(Event::NodeDown(N1));
+    let effects = bench.join_as(N1, Incarnation(2), 1, &[]);
+    assert_eq!(effects, [ended(A, 1, node_lost()), welcome_node(N1), place(N1, 2, A, Shape::cpus(1))]);
+}
+
+#[test]
+fn a_lost_client_keeps_its_leases_for_a_while() {
+    let mut bench = Bench::holding(A, 1);
+    assert_eq!(bench.handle(Event::ClientDown { client: A, dead: false }), []);
+    assert_eq!(bench.pass_beating(N1, seconds(29)), []);
+    assert_eq!(bench.hello(A, &[lease(1)]), [welcome(A)]);
+    assert_eq!(bench.pass_beating(N1, seconds(60)), []);
+    bench.handle(Event::ClientDown { client: A, dead: false });
+    assert_eq!(bench.pass_beating(N1, seconds(30)), [end(N1, 1)]);
+    assert!(bench.head.clients.is_empty());
+    assert_eq!(bench.hello(A, &[lease(1)]), [welcome(A), ended(A, 1, node_lost())], "HD-4");
+}
+
+#[test]
+fn a_client_that_comes_back_is_reconciled() {
+    let mut bench = Bench::holding(A, 2);
+    bench.handle(Event::ClientDown { client: A, dead: false });
+    assert_eq!(bench.ended(N1, 1, Some(killed())), [], "nobody to tell");
+    let back = bench.hello(A, &[lease(1)]);
+    assert_eq!(
+        back,
+        [welcome(A), ended(A, 1, node_lost()), end(N1, 2)],
+        "HD-4, and it lost 2 or gave it back"
+    );
+}
+
+#[test]
+fn goodbye_and_death_end_leases_at_once() {
+    let mut bench = Bench::holding(A, 1);
+    assert_eq!(bench.from_client(A, ClientToHead::Bye), [end(N1, 1)]);
+    let mut bench = Bench::holding(A, 1);
+    assert_eq!(bench.handle(Event::ClientDown { client: A, dead: true }), [end(N1, 1)]);
+    assert_eq!(bench.ended(N1, 1, None), []);
+}
+
+#[test]
+fn what_no_node_could_hold_is_refused_at_once() {
+    let mut bench = Bench::new();
+    let huge = Shape::cpus(3);
+    let refusal = |cpus| {
+        let largest = Resources::cpus(cpus);
+        Effect::ToClient(A, HeadToClient::Unplaceable { shape: huge, largest })
+    };
+    bench.hello(A, &[]);
+    assert_eq!(bench.want(A, huge, 1), [], "with no node nothing is impossible");
+    assert_eq!(bench.join(N1, 2, &[]), [welcome_node(N1), refusal(2)]);
+    assert_eq!(bench.want(A, huge, 1), [refusal(2)]);
+    bench.join(N2, 4, &[]);
+    assert_eq!(bench.want(A, huge, 1), [place(N2, 1, A, huge)]);
+    bench.handle(Event::NodeDown(N2));
+    assert_eq!(bench.pass_beating(N1, seconds(30)), [], "lost before it was placed, and may be back");
+    assert_eq!(bench.pass_beating(N1, seconds(60)), [refusal(2)]);
+}
+
+#[test]
+fn nothing_is_impossible_while_the_cluster_gathers() {
+    let mut bench = Bench::with(|config| config.settle = Duration::from_secs(60));
+    bench.hello(A, &[]);
+    bench.join(N1, 1, &[]);
+    assert_eq!(bench.want(A, Shape::cpus(2), 1), []);
+    assert_eq!(bench.pass_beating(N1, seconds(59)), []);
+    assert_eq!(bench.pass_beating(N1, seconds(2)).len(), 1);
+}
+
+#[test]
+fn time_that_stood_still_is_nobodys_silence() {
+    let mut bench = Bench::holding(A, 1);
+    bench.now = bench.now + seconds(3600);
+    assert_eq!(bench.handle(Event::Tick), []);
+    assert_eq!(bench.pass(seconds(5)), []);
+    assert_eq!(bench.pass(seconds(2)), [ended(A, 1, node_lost()), Effect::DropNode(N1)]);
+}

@@ -1,0 +1,184 @@
+//! A head with a hand on its clock, for the tests.
+
+mod membership;
+mod random;
+mod sharing;
+
+use super::*;
+use paceline_proto::control::{Placement, Stream};
+use paceline_proto::{Death, DeathCause, OutOfMemory, Seq};
+
+const A: ClientId = ClientId(1);
+const B: ClientId = ClientId(2);
+const C: ClientId = ClientId(3);
+const N1: NodeId = NodeId(1);
+const N2: NodeId = NodeId(2);
+
+struct Bench {
+    head: Head,
+    now: Tick,
+    /// The alarm the head asked for last.
+    wake: Option<Tick>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::with(|_| ())
+    }
+
+    fn with(adjust: impl FnOnce(&mut Config)) -> Bench {
+        let mut config = Config::new(ClusterId(9), Epoch(1), [7; 32]);
+        adjust(&mut config);
+        Bench { head: Head::new(config), now: Tick::ZERO, wake: None }
+    }
+
+    /// Everything the head does about this event, except that it asks for an alarm.
+    fn handle(&mut self, event: Event) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.head.handle(self.now, event, &mut out);
+        self.head.check().unwrap();
+        out.retain(|effect| match effect {
+            Effect::WakeAt(at) => {
+                self.wake = Some(*at);
+                false
+            }
+            _ => true,
+        });
+        out
+    }
+
+    /// Let time pass, waking the head as it asks.
+    fn pass(&mut self, span: Duration) -> Vec<Effect> {
+        let end = self.now + span;
+        let mut out = Vec::new();
+        while let Some(at) = self.wake.filter(|at| *at <= end) {
+            self.wake = None;
+            self.now = self.now.max(at);
+            out.extend(self.handle(Event::Tick));
+        }
+        self.now = end;
+        out
+    }
+
+    /// As [`Bench::pass`], with this node saying that it lives.
+    fn pass_beating(&mut self, node: NodeId, span: Duration) -> Vec<Effect> {
+        let mut out = Vec::new();
+        for _ in 0..span.as_secs() {
+            out.extend(self.pass(Duration::from_secs(1)));
+            out.extend(self.from_node(node, NodeToHead::Heartbeat));
+        }
+        out
+    }
+
+    fn from_client(&mut self, client: ClientId, message: ClientToHead) -> Vec<Effect> {
+        self.handle(Event::FromClient(client, message))
+    }
+
+    fn from_node(&mut self, node: NodeId, message: NodeToHead) -> Vec<Effect> {
+        self.handle(Event::FromNode(node, message))
+    }
+
+    fn hello(&mut self, client: ClientId, leases: &[LeaseId]) -> Vec<Effect> {
+        self.from_client(client, ClientToHead::Hello { client, name: "test".into(), leases: leases.into() })
+    }
+
+    fn want(&mut self, client: ClientId, shape: Shape, count: u32) -> Vec<Effect> {
+        self.from_client(client, ClientToHead::Want { shape, count })
+    }
+
+    fn release(&mut self, client: ClientId, number: u64) -> Vec<Effect> {
+        self.from_client(client, ClientToHead::Release { lease: lease(number) })
+    }
+
+    fn join(&mut self, node: NodeId, cpus: u64, leases: &[(u64, ClientId)]) -> Vec<Effect> {
+        self.join_as(node, Incarnation(1), cpus, leases)
+    }
+
+    fn join_as(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        cpus: u64,
+        leases: &[(u64, ClientId)],
+    ) -> Vec<Effect> {
+        let total = Resources::cpus(cpus);
+        let placement = |&(number, client)| Placement {
+            lease: lease(number),
+            client,
+            slot: SlotId(number),
+            shape: Shape::cpus(1),
+        };
+        let leases = leases.iter().map(placement).collect();
+        self.from_node(node, NodeToHead::Join { node, incarnation, name: "test".into(), total, leases })
+    }
+
+    fn placed(&mut self, node: NodeId, number: u64) -> Vec<Effect> {
+        self.from_node(node, NodeToHead::Placed { lease: lease(number), slot: SlotId(number) })
+    }
+
+    fn ended(&mut self, node: NodeId, number: u64, death: Option<Death>) -> Vec<Effect> {
+        self.from_node(node, NodeToHead::Ended { lease: lease(number), death })
+    }
+
+    /// The clients and a node, and the client's leases 1.. on it, held.
+    fn holding(client: ClientId, cpus: u64) -> Bench {
+        let mut bench = Bench::new();
+        bench.hello(client, &[]);
+        bench.join(N1, cpus, &[]);
+        bench.want(client, Shape::cpus(1), cpus as u32);
+        (1..=cpus).for_each(|number| drop(bench.placed(N1, number)));
+        bench
+    }
+}
+
+/// The id of the lease that was granted as this one in order.
+fn lease(number: u64) -> LeaseId {
+    let hash = blake3::keyed_hash(&[7; 32], &number.to_le_bytes());
+    LeaseId(u128::from_le_bytes(hash.as_bytes()[..16].try_into().unwrap()))
+}
+
+fn welcome(client: ClientId) -> Effect {
+    Effect::ToClient(client, HeadToClient::Welcome { cluster: ClusterId(9), epoch: Epoch(1) })
+}
+
+fn welcome_node(node: NodeId) -> Effect {
+    Effect::ToNode(node, HeadToNode::Welcome { cluster: ClusterId(9), epoch: Epoch(1) })
+}
+
+fn place(node: NodeId, number: u64, client: ClientId, shape: Shape) -> Effect {
+    Effect::ToNode(node, HeadToNode::Place { lease: lease(number), client, shape })
+}
+
+fn end(node: NodeId, number: u64) -> Effect {
+    Effect::ToNode(node, HeadToNode::End { lease: lease(number) })
+}
+
+fn granted(client: ClientId, number: u64, node: NodeId, shape: Shape) -> Effect {
+    let granted = HeadToClient::Granted { lease: lease(number), node, slot: SlotId(number), shape };
+    Effect::ToClient(client, granted)
+}
+
+fn recall(client: ClientId, number: u64) -> Effect {
+    Effect::ToClient(client, HeadToClient::Recall { lease: lease(number) })
+}
+
+fn ended(client: ClientId, number: u64, death: Death) -> Effect {
+    Effect::ToClient(client, HeadToClient::Ended { lease: lease(number), death })
+}
+
+fn node_lost() -> Death {
+    Death { cause: DeathCause::NodeLost, out_of_memory: OutOfMemory::No, running: None, finished: Seq(0) }
+}
+
+fn killed() -> Death {
+    Death {
+        cause: DeathCause::Signal(9),
+        out_of_memory: OutOfMemory::No,
+        running: Some(Seq(4)),
+        finished: Seq(3),
+    }
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}

@@ -1,0 +1,276 @@
+//! Clients and nodes that do anything at any time, over links that lose what was on its way.
+
+use super::*;
+use crate::random::Random;
+use std::collections::VecDeque;
+
+/// A node that does as it is told, in its own time.
+#[derive(Default)]
+struct ModelNode {
+    leases: BTreeMap<LeaseId, Placement>,
+    inbox: VecDeque<HeadToNode>,
+    outbox: VecDeque<NodeToHead>,
+    up: bool,
+    incarnation: u64,
+}
+
+/// A client that remembers what it was told.
+#[derive(Default)]
+struct ModelClient {
+    leases: BTreeSet<LeaseId>,
+    inbox: VecDeque<HeadToClient>,
+    up: bool,
+}
+
+struct Model {
+    bench: Bench,
+    random: Random,
+    nodes: BTreeMap<NodeId, ModelNode>,
+    clients: BTreeMap<ClientId, ModelClient>,
+    slots: u64,
+}
+
+impl Model {
+    fn new(seed: u64) -> Model {
+        let ids = 1..=4;
+        Model {
+            bench: Bench::new(),
+            random: Random::new(seed),
+            nodes: ids.clone().map(|id| (NodeId(id), ModelNode::default())).collect(),
+            clients: ids.map(|id| (ClientId(id), ModelClient::default())).collect(),
+            slots: 0,
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let effects = self.bench.handle(event);
+        self.route(effects);
+    }
+
+    fn route(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::ToClient(id, message) => {
+                    let client = self.clients.get_mut(&id).unwrap();
+                    assert!(client.up, "a message for a link that is down");
+                    client.inbox.push_back(message);
+                }
+                Effect::ToNode(id, message) => {
+                    let node = self.nodes.get_mut(&id).unwrap();
+                    assert!(node.up, "a message for a link that is down");
+                    node.inbox.push_back(message);
+                }
+                Effect::DropNode(id) => self.cut_node(id),
+                Effect::WakeAt(_) => unreachable!("taken out by the bench"),
+            }
+        }
+    }
+
+    fn cut_node(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).unwrap();
+        node.up = false;
+        node.inbox.clear();
+        node.outbox.clear();
+    }
+
+    fn step(&mut self) {
+        let node = NodeId(self.random.within(1..5));
+        let client = ClientId(self.random.within(1..5));
+        match self.random.below(20) {
+            0 => self.toggle_node(node),
+            1 => self.toggle_client(client),
+            2..=4 => {
+                let span = Duration::from_millis(self.random.below(900));
+                let effects = self.bench.pass(span);
+                self.route(effects);
+            }
+            5..=8 => self.client_acts(client),
+            9..=12 => self.client_reads(client),
+            13..=15 => self.node_reads(node),
+            16..=18 => self.node_says(node),
+            _ => self.slot_dies(node),
+        }
+    }
+
+    fn toggle_node(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).unwrap();
+        if node.up {
+            self.cut_node(id);
+            self.handle(Event::NodeDown(id));
+            return;
+        }
+        if self.random.below(4) == 0 {
+            node.incarnation += 1;
+            node.leases.clear();
+        }
+        node.up = true;
+        let join = NodeToHead::Join {
+            node: id,
+            incarnation: Incarnation(node.incarnation),
+            name: String::new(),
+            total: Resources::cpus(id.0),
+            leases: node.leases.values().copied().collect(),
+        };
+        self.handle(Event::FromNode(id, join));
+    }
+
+    fn toggle_client(&mut self, id: ClientId) {
+        let client = self.clients.get_mut(&id).unwrap();
+        if client.up {
+            client.up = false;
+            client.inbox.clear();
+            let dead = self.random.below(4) == 0;
+            if dead {
+                client.leases.clear();
+            }
+            self.handle(Event::ClientDown { client: id, dead });
+            return;
+        }
+        client.up = true;
+        let leases = client.leases.iter().copied().collect();
+        self.handle(Event::FromClient(id, ClientToHead::Hello { client: id, name: String::new(), leases }));
+    }
+
+    fn client_acts(&mut self, id: ClientId) {
+        let client = self.clients.get_mut(&id).unwrap();
+        if !client.up {
+            return;
+        }
+        let shape = [Shape::cpus(1), Shape::cpus(2), Shape::cpus(5), Shape::default()];
+        let message = match self.random.below(4) {
+            0 => match client.leases.pop_first() {
+                Some(lease) => ClientToHead::Release { lease },
+                None => return,
+            },
+            1 => ClientToHead::Release { lease: LeaseId(self.random.next().into()) },
+            _ => ClientToHead::Want {
+                shape: shape[self.random.below(4) as usize],
+                count: self.random.below(4) as u32,
+            },
+        };
+        self.handle(Event::FromClient(id, message.clone()));
+        if self.random.below(8) == 0 {
+            self.handle(Event::FromClient(id, message));
+        }
+    }
+
+    fn client_reads(&mut self, id: ClientId) {
+        let client = self.clients.get_mut(&id).unwrap();
+        match client.inbox.pop_front() {
+            Some(HeadToClient::Granted { lease, .. }) => assert!(client.leases.insert(lease)),
+            Some(HeadToClient::Ended { lease, .. }) => drop(client.leases.remove(&lease)),
+            Some(HeadToClient::Recall { lease }) => {
+                if client.leases.remove(&lease) {
+                    self.handle(Event::FromClient(id, ClientToHead::Release { lease }));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn node_reads(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).unwrap();
+        match node.inbox.pop_front() {
+            Some(HeadToNode::Place { lease, client, shape }) => {
+                self.slots += 1;
+                let slot = SlotId(self.slots);
+                node.leases.insert(lease, Placement { lease, client, slot, shape });
+                let used =
+                    node.leases.values().fold(Resources::default(), |sum, it| sum.plus(&it.shape.needs));
+                assert!(used.fits_in(&Resources::cpus(id.0)), "HD-1 and HD-3, as the node sees it");
+                node.outbox.push_back(NodeToHead::Placed { lease, slot });
+            }
+            Some(HeadToNode::End { lease }) => {
+                node.leases.remove(&lease);
+                node.outbox.push_back(NodeToHead::Ended { lease, death: None });
+            }
+            _ => {}
+        }
+    }
+
+    fn node_says(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).unwrap();
+        if !node.up {
+            return;
+        }
+        let message = node.outbox.pop_front().unwrap_or(NodeToHead::Heartbeat);
+        self.handle(Event::FromNode(id, message.clone()));
+        if self.random.below(8) == 0 {
+            self.handle(Event::FromNode(id, message));
+        }
+    }
+
+    fn slot_dies(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).unwrap();
+        if let Some((lease, _)) = node.leases.pop_first() {
+            node.outbox.push_back(NodeToHead::Ended { lease, death: Some(killed()) });
+        }
+    }
+
+    /// Connect everybody, let every message arrive, and see what is left.
+    fn settle(&mut self) {
+        for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+            if !self.nodes[&id].up {
+                self.toggle_node(id);
+            }
+        }
+        for id in self.clients.keys().copied().collect::<Vec<_>>() {
+            if !self.clients[&id].up {
+                self.toggle_client(id);
+            }
+            for shape in [Shape::cpus(1), Shape::cpus(2), Shape::cpus(5), Shape::default()] {
+                self.handle(Event::FromClient(id, ClientToHead::Want { shape, count: 0 }));
+            }
+        }
+        for _ in 0..200 {
+            for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+                (0..4).for_each(|_| self.node_reads(id));
+                (0..4).for_each(|_| self.node_says(id));
+            }
+            for id in self.clients.keys().copied().collect::<Vec<_>>() {
+                (0..4).for_each(|_| self.client_reads(id));
+            }
+        }
+    }
+}
+
+#[test]
+fn anything_may_happen_and_the_books_agree() {
+    for seed in 0..60 {
+        let mut model = Model::new(seed);
+        (0..3000).for_each(|_| model.step());
+        model.settle();
+        let at_head: BTreeSet<LeaseId> = model.bench.head.leases.keys().copied().collect();
+        let at_nodes = model.nodes.values().flat_map(|node| node.leases.keys().copied()).collect();
+        let at_clients = model.clients.values().flat_map(|client| client.leases.iter().copied()).collect();
+        assert_eq!(at_head, at_nodes, "seed {seed}: head and nodes know the same leases");
+        assert_eq!(at_head, at_clients, "seed {seed}: HD-4, head and clients know the same leases");
+    }
+}
+
+#[test]
+fn one_that_waits_is_served() {
+    // HD-6: whoever wants one lease of each shape gets it, while the others never have enough.
+    for seed in 0..20 {
+        let mut model = Model::new(seed);
+        (1..=4).for_each(|id| model.toggle_node(NodeId(id)));
+        (1..=4).for_each(|id| model.toggle_client(ClientId(id)));
+        for id in 1..=4 {
+            for (shape, count) in [(Shape::cpus(1), 100), (Shape::cpus(2), 100), (Shape::cpus(4), 1)] {
+                model.handle(Event::FromClient(ClientId(id), ClientToHead::Want { shape, count }));
+            }
+        }
+        let mut served = BTreeSet::new();
+        for _ in 0..4000 {
+            let (node, client) = (NodeId(model.random.within(1..5)), ClientId(model.random.within(1..5)));
+            model.node_reads(node);
+            model.node_says(node);
+            model.client_reads(client);
+            let effects = model.bench.pass(Duration::from_millis(model.random.below(20)));
+            model.route(effects);
+            let held = model.bench.head.leases.values();
+            served.extend(held.map(|lease| (lease.client, lease.shape)));
+        }
+        assert_eq!(served.len(), 12, "seed {seed}: {served:?}");
+    }
+}

@@ -1,0 +1,75 @@
+//! The invariants, spelled out.
+
+use super::places::PATIENCE;
+use super::{Closing, HeadLink, Node, State, Zygote};
+use paceline_proto::Resources;
+use std::collections::BTreeSet;
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+impl Node {
+    /// The first broken invariant, if any.
+    pub fn check(&self) -> Result<(), String> {
+        self.check_leases()?;
+        self.check_slots()?;
+        self.check_numbers()
+    }
+
+    fn check_leases(&self) -> Result<(), String> {
+        let placed = self.slots.values().filter_map(|slot| slot.state.lease()).map(|lease| lease.lease);
+        let pending = self.pending.iter().map(|lease| lease.lease);
+        let over = self.unreported.iter().map(|(placement, _)| placement.lease);
+        let mut seen = BTreeSet::new();
+        for lease in placed.chain(pending).chain(over) {
+            ensure!(seen.insert(lease), "ND-1: {lease:?} is there twice");
+        }
+        let reachable = matches!(self.head, HeadLink::Up { .. });
+        ensure!(!reachable || self.unreported.is_empty(), "ND-3: an end is kept from the head");
+        ensure!(reachable || self.pending.is_empty(), "a lease waits that the head has given up");
+        Ok(())
+    }
+
+    fn check_slots(&self) -> Result<(), String> {
+        for (id, slot) in &self.slots {
+            if let Some(lease) = slot.state.lease() {
+                ensure!(slot.client == Some(lease.client), "ND-2: {id:?} of {:?} has {lease:?}", slot.client);
+            }
+            match slot.state {
+                State::Generic => ensure!(slot.client.is_none(), "ND-2: {id:?} is bound and generic"),
+                State::Warm { .. } => ensure!(slot.client.is_some(), "ND-2: {id:?} is warm and nobody's"),
+                State::Leased(_) | State::Detaching { .. } | State::Ending { .. } => {}
+            }
+            let unborn = slot.pid.is_none() && !matches!(self.zygote, Zygote::Up { .. });
+            ensure!(!unborn, "{id:?} was never forked and has no zygote");
+        }
+        Ok(())
+    }
+
+    fn check_numbers(&self) -> Result<(), String> {
+        ensure!(self.closing != Closing::Closed || self.slots.is_empty(), "closed with slots");
+        if self.closing != Closing::No {
+            return Ok(());
+        }
+        let warm = self
+            .slots
+            .values()
+            .any(|slot| matches!(slot.state, State::Warm { needs, .. } if needs != Resources::default()));
+        ensure!(!warm || self.taken().fits_in(&self.config.total), "ND-6: warm slots are in the way");
+        let idle_zygote = matches!(self.zygote, Zygote::Up { .. }) && self.places_rested();
+        ensure!(!idle_zygote || self.generic() >= self.places(), "ND-5: {} generic slots", self.generic());
+        ensure!(!idle_zygote || self.pending.is_empty(), "a lease waits for nothing");
+        let most = Resources::cpus(1).times_in(&self.config.total) as usize + self.config.spares as usize;
+        ensure!(self.generic() <= most, "{} generic slots", self.generic());
+        Ok(())
+    }
+
+    fn places_rested(&self) -> bool {
+        self.places.values().all(|backoff| backoff.deaths() < PATIENCE)
+    }
+}

@@ -1,0 +1,105 @@
+//! Which slot a lease gets, and how it is taken away again.
+
+use super::{Effect, Node, State, Use};
+use crate::time::Tick;
+use paceline_proto::control::{NodeToHead, NodeToSlot};
+use paceline_proto::{LeaseId, Resources, SlotId};
+
+impl Node {
+    /// Give every lease that waits its slot, as long as there are slots.
+    pub(super) fn place_pending(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        while let Some(&wanted) = self.pending.front() {
+            let Some(slot) = self.slot_for(now, &wanted, out) else { break };
+            self.pending.pop_front();
+            self.lease(slot, wanted, out);
+        }
+    }
+
+    /// A warm one, else a ready one, else one that is being forked, else a new one.
+    fn slot_for(&mut self, now: Tick, wanted: &Use, out: &mut Vec<Effect>) -> Option<SlotId> {
+        let rank = |slot: &super::Slot| match slot.state {
+            State::Warm { needs, .. }
+                if slot.client == Some(wanted.client) && needs == wanted.shape.needs =>
+            {
+                Some(0)
+            }
+            State::Generic if slot.ready => Some(1),
+            State::Generic => Some(2),
+            _ => None,
+        };
+        let ranked = self.slots.iter().filter_map(|(&id, slot)| Some((rank(slot)?, id)));
+        ranked.min().map(|(_, id)| id).or_else(|| self.fork(now, out))
+    }
+
+    fn lease(&mut self, id: SlotId, wanted: Use, out: &mut Vec<Effect>) {
+        let slot = self.slots.get_mut(&id).expect("chosen among the slots");
+        slot.state = State::Leased(wanted);
+        if slot.client.is_none() {
+            slot.client = Some(wanted.client);
+            let bind = NodeToSlot::Bind { client: wanted.client, needs: wanted.shape.needs };
+            out.push(Effect::ToSlot { slot: id, message: bind, connection: None });
+        }
+        out.push(Effect::ToHead(NodeToHead::Placed { lease: wanted.lease, slot: id }));
+    }
+
+    pub(super) fn on_connection(
+        &mut self,
+        now: Tick,
+        connection: u64,
+        lease: LeaseId,
+        out: &mut Vec<Effect>,
+    ) {
+        self.quiet_since = now;
+        let leased = |state: State| matches!(state, State::Leased(it) if it.lease == lease);
+        match self.slots.iter().find(|(_, slot)| leased(slot.state)) {
+            Some((&slot, _)) => {
+                let message = NodeToSlot::Attach { lease };
+                out.push(Effect::ToSlot { slot, message, connection: Some(connection) });
+            }
+            None => out.push(Effect::Refuse { connection }),
+        }
+    }
+
+    pub(super) fn detach(&mut self, now: Tick, id: SlotId, out: &mut Vec<Effect>) {
+        let until = now + self.config.grace;
+        let slot = self.slots.get_mut(&id).expect("only known slots detach");
+        let State::Leased(lease) = slot.state else { panic!("only leased slots detach") };
+        slot.state = State::Detaching { lease, until };
+        let message = NodeToSlot::Detach { lease: lease.lease };
+        out.push(Effect::ToSlot { slot: id, message, connection: None });
+    }
+
+    pub(super) fn on_detached(&mut self, now: Tick, id: SlotId, lease: LeaseId, out: &mut Vec<Effect>) {
+        let until = now + self.config.warm;
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        match slot.state {
+            State::Detaching { lease: held, .. } if held.lease == lease => {
+                slot.state = State::Warm { needs: held.shape.needs, until };
+                self.report(held, id, None, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Warm slots beyond what the node has go first, the one that would cool first before the others (ND-6).
+    pub(super) fn cool_surplus(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        while !self.taken().fits_in(&self.config.total) {
+            let warm = self.slots.iter().filter_map(|(&id, slot)| match slot.state {
+                State::Warm { until, needs } if needs != Resources::default() => Some((until, id)),
+                _ => None,
+            });
+            let Some((_, id)) = warm.min() else { break };
+            self.leave(now, id, out);
+        }
+    }
+
+    /// What leased and warm slots need together.
+    pub(super) fn taken(&self) -> Resources {
+        let needs = self.slots.values().filter_map(|slot| match slot.state {
+            State::Leased(lease) | State::Detaching { lease, .. } => Some(lease.shape.needs),
+            State::Warm { needs, .. } => Some(needs),
+            State::Generic | State::Ending { .. } => None,
+        });
+        needs.fold(Resources::default(), |sum, each| sum.plus(&each))
+    }
+}

@@ -1,0 +1,72 @@
+//! What the node can tell about itself.
+
+use super::places::PATIENCE;
+use super::{Node, State, Zygote};
+use paceline_proto::{ClientId, Resources, SlotId};
+
+/// The node's slots, in the order of their ids.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    pub slots: Vec<SlotStatus>,
+    /// Leases that wait for a slot.
+    pub pending: usize,
+    /// Places that back off because their slots died young, with the number of deaths in a row.
+    pub backing_off: Vec<(usize, u32)>,
+    pub zygote_up: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlotStatus {
+    pub slot: SlotId,
+    pub pid: Option<u32>,
+    pub state: SlotState,
+    pub client: Option<ClientId>,
+    pub needs: Option<Resources>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotState {
+    Forking,
+    Ready,
+    Leased,
+    Detaching,
+    Warm,
+    Ending,
+}
+
+impl SlotState {
+    /// The name people see.
+    pub fn name(self) -> &'static str {
+        match self {
+            SlotState::Forking => "forking",
+            SlotState::Ready => "ready",
+            SlotState::Leased => "leased",
+            SlotState::Detaching => "detaching",
+            SlotState::Warm => "warm",
+            SlotState::Ending => "ending",
+        }
+    }
+}
+
+impl Node {
+    pub fn status(&self) -> Status {
+        let slots = self.slots.iter().map(|(&slot, entry)| {
+            let (state, needs) = match entry.state {
+                State::Generic if entry.ready => (SlotState::Ready, None),
+                State::Generic => (SlotState::Forking, None),
+                State::Leased(lease) => (SlotState::Leased, Some(lease.shape.needs)),
+                State::Detaching { lease, .. } => (SlotState::Detaching, Some(lease.shape.needs)),
+                State::Warm { needs, .. } => (SlotState::Warm, Some(needs)),
+                State::Ending { .. } => (SlotState::Ending, None),
+            };
+            SlotStatus { slot, pid: entry.pid, state, client: entry.client, needs }
+        });
+        let tired = self.places.iter().filter(|(_, backoff)| backoff.deaths() >= PATIENCE);
+        Status {
+            slots: slots.collect(),
+            pending: self.pending.len(),
+            backing_off: tired.map(|(&place, backoff)| (place, backoff.deaths())).collect(),
+            zygote_up: matches!(self.zygote, Zygote::Up { .. }),
+        }
+    }
+}

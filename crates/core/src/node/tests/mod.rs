@@ -1,0 +1,167 @@
+//! A node with a hand on its clock, for the tests.
+
+mod links;
+mod random;
+mod supply;
+
+use super::*;
+use paceline_proto::{DeathCause, OutOfMemory, Seq};
+
+const A: ClientId = ClientId(1);
+const B: ClientId = ClientId(2);
+
+struct Bench {
+    node: Node,
+    now: Tick,
+    /// The alarm the node asked for last.
+    wake: Option<Tick>,
+}
+
+impl Bench {
+    /// A node that has heard of nothing yet.
+    fn new(cpus: u64, spares: u64) -> Bench {
+        let mut config = Config::new(NodeId(1), Incarnation(1), Resources::cpus(cpus));
+        config.spares = spares;
+        Bench { node: Node::new(config), now: Tick::ZERO, wake: None }
+    }
+
+    /// A node with head and zygote, whose slots 1.. are ready.
+    fn ready(cpus: u64) -> Bench {
+        let mut bench = Bench::new(cpus, 0);
+        bench.handle(Event::HeadUp);
+        bench.handle(Event::ZygoteUp);
+        (1..=cpus).for_each(|slot| drop(bench.slot_ready(slot)));
+        bench
+    }
+
+    /// Everything the node does about this event, except that it asks for an alarm.
+    fn handle(&mut self, event: Event) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.node.handle(self.now, event, &mut out);
+        self.node.check().unwrap();
+        out.retain(|effect| match effect {
+            Effect::WakeAt(at) => {
+                self.wake = Some(*at);
+                false
+            }
+            _ => true,
+        });
+        out
+    }
+
+    /// Let time pass, waking the node as it asks. Heartbeats are left out.
+    fn pass(&mut self, span: Duration) -> Vec<Effect> {
+        let end = self.now + span;
+        let mut out = Vec::new();
+        while let Some(at) = self.wake.filter(|at| *at <= end) {
+            self.wake = None;
+            self.now = self.now.max(at);
+            out.extend(self.handle(Event::Tick));
+        }
+        self.now = end;
+        out.retain(|effect| *effect != Effect::ToHead(NodeToHead::Heartbeat));
+        out
+    }
+
+    fn forked(&mut self, slot: u64) -> Vec<Effect> {
+        self.handle(Event::Forked { slot: SlotId(slot), pid: pid(slot) })
+    }
+
+    fn slot_ready(&mut self, slot: u64) -> Vec<Effect> {
+        let ready = SlotToNode::Ready { slot: SlotId(slot), pid: pid(slot) };
+        self.handle(Event::FromSlot(SlotId(slot), ready))
+    }
+
+    fn exited(&mut self, slot: u64) -> Vec<Effect> {
+        self.handle(Event::Exited { slot: SlotId(slot), death: died(None) })
+    }
+
+    fn place(&mut self, lease: u128, client: ClientId, shape: Shape) -> Vec<Effect> {
+        self.handle(Event::FromHead(HeadToNode::Place { lease: LeaseId(lease), client, shape }))
+    }
+
+    fn end(&mut self, lease: u128) -> Vec<Effect> {
+        self.handle(Event::FromHead(HeadToNode::End { lease: LeaseId(lease) }))
+    }
+
+    fn detached(&mut self, slot: u64, lease: u128) -> Vec<Effect> {
+        self.handle(Event::FromSlot(SlotId(slot), SlotToNode::Detached { lease: LeaseId(lease) }))
+    }
+
+    fn connect(&mut self, connection: u64, lease: u128) -> Vec<Effect> {
+        self.handle(Event::Connection { connection, lease: LeaseId(lease) })
+    }
+}
+
+fn pid(slot: u64) -> u32 {
+    1000 + slot as u32
+}
+
+fn died(running: Option<Seq>) -> Death {
+    Death { cause: DeathCause::Signal(9), out_of_memory: OutOfMemory::No, running, finished: Seq(3) }
+}
+
+fn one() -> Shape {
+    Shape::cpus(1)
+}
+
+fn fork(slot: u64) -> Effect {
+    Effect::Fork { slot: SlotId(slot) }
+}
+
+fn kill(slot: u64) -> Effect {
+    Effect::Kill { slot: SlotId(slot) }
+}
+
+fn forget(slot: u64) -> Effect {
+    Effect::ForgetSlot { slot: SlotId(slot) }
+}
+
+fn to_slot(slot: u64, message: NodeToSlot) -> Effect {
+    Effect::ToSlot { slot: SlotId(slot), message, connection: None }
+}
+
+fn bind(slot: u64, client: ClientId, shape: Shape) -> Effect {
+    to_slot(slot, NodeToSlot::Bind { client, needs: shape.needs })
+}
+
+fn detach(slot: u64, lease: u128) -> Effect {
+    to_slot(slot, NodeToSlot::Detach { lease: LeaseId(lease) })
+}
+
+fn exit(slot: u64) -> Effect {
+    to_slot(slot, NodeToSlot::Exit)
+}
+
+fn attach(slot: u64, lease: u128, connection: u64) -> Effect {
+    let message = NodeToSlot::Attach { lease: LeaseId(lease) };
+    Effect::ToSlot { slot: SlotId(slot), message, connection: Some(connection) }
+}
+
+fn placed(lease: u128, slot: u64) -> Effect {
+    Effect::ToHead(NodeToHead::Placed { lease: LeaseId(lease), slot: SlotId(slot) })
+}
+
+fn ended(lease: u128, death: Option<Death>) -> Effect {
+    Effect::ToHead(NodeToHead::Ended { lease: LeaseId(lease), death })
+}
+
+fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
+    let placement = |&(lease, client, slot)| Placement {
+        lease: LeaseId(lease),
+        client,
+        slot: SlotId(slot),
+        shape: Shape::cpus(1),
+    };
+    Effect::ToHead(NodeToHead::Join {
+        node: NodeId(1),
+        incarnation: Incarnation(1),
+        name: String::new(),
+        total: Resources::cpus(cpus),
+        leases: leases.iter().map(placement).collect(),
+    })
+}
+
+fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}

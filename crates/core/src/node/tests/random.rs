@@ -1,0 +1,246 @@
+//! A zygote, slots and a head that do anything at any time.
+
+use super::*;
+use crate::random::Random;
+use std::collections::BTreeSet;
+
+/// What the world around the node is like.
+struct Model {
+    bench: Bench,
+    random: Random,
+    head_up: bool,
+    zygote: bool,
+    /// Fork requests the zygote has not read.
+    requests: VecDeque<SlotId>,
+    /// Processes that live, and what their node told them.
+    processes: BTreeMap<SlotId, VecDeque<NodeToSlot>>,
+    /// Messages to slots that are not forked yet.
+    early: BTreeMap<SlotId, VecDeque<NodeToSlot>>,
+    /// Leases that the head placed and has not seen ending.
+    leases: BTreeSet<LeaseId>,
+    connections: u64,
+    closed: bool,
+}
+
+impl Model {
+    fn new(seed: u64) -> Model {
+        let mut model = Model {
+            bench: Bench::new(1 + seed % 4, seed % 3),
+            random: Random::new(seed),
+            head_up: false,
+            zygote: false,
+            requests: VecDeque::new(),
+            processes: BTreeMap::new(),
+            early: BTreeMap::new(),
+            leases: BTreeSet::new(),
+            connections: 0,
+            closed: false,
+        };
+        model.handle(Event::Tick);
+        model
+    }
+
+    fn handle(&mut self, event: Event) {
+        for effect in self.bench.handle(event) {
+            self.perform(effect);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::ToHead(message) => {
+                assert!(self.head_up || matches!(message, NodeToHead::Ended { .. }));
+                self.on_node(message);
+            }
+            Effect::StartZygote => {
+                assert!(!self.zygote, "one zygote at a time");
+                self.zygote = self.random.below(8) > 0;
+                self.handle(if self.zygote { Event::ZygoteUp } else { Event::ZygoteDied });
+            }
+            Effect::Fork { slot } => {
+                assert!(self.zygote, "somebody must fork it");
+                self.requests.push_back(slot);
+                self.early.insert(slot, VecDeque::new());
+            }
+            Effect::ToSlot { slot, message, connection } => {
+                assert_eq!(connection.is_some(), matches!(message, NodeToSlot::Attach { .. }));
+                let inbox = self.processes.get_mut(&slot).or_else(|| self.early.get_mut(&slot));
+                if let Some(inbox) = inbox {
+                    inbox.push_back(message);
+                }
+            }
+            Effect::Kill { slot } => self.exit(slot, None),
+            Effect::ForgetSlot { slot } => {
+                assert!(!self.processes.contains_key(&slot), "{slot:?} lives");
+                self.early.remove(&slot);
+                self.requests.retain(|request| *request != slot);
+            }
+            Effect::Refuse { .. } | Effect::Stray { .. } => {}
+            Effect::Closed => {
+                assert!(self.processes.is_empty());
+                self.closed = true;
+            }
+            Effect::WakeAt(_) => unreachable!("taken out by the bench"),
+        }
+    }
+
+    fn on_node(&mut self, message: NodeToHead) {
+        match message {
+            NodeToHead::Join { leases, .. } => {
+                let known: BTreeSet<LeaseId> = leases.iter().map(|placement| placement.lease).collect();
+                assert_eq!(known.len(), leases.len(), "ND-1");
+                self.leases.retain(|lease| known.contains(lease));
+            }
+            NodeToHead::Ended { lease, .. } => drop(self.leases.remove(&lease)),
+            NodeToHead::Placed { .. } | NodeToHead::Output { .. } | NodeToHead::Heartbeat => {}
+        }
+    }
+
+    /// The process ends now; the node hears of it at once or, if the zygote is slow, later.
+    fn exit(&mut self, slot: SlotId, running: Option<Seq>) {
+        if self.processes.remove(&slot).is_some() {
+            self.handle(Event::Exited { slot, death: died(running) });
+        }
+    }
+
+    fn some_process(&mut self) -> Option<SlotId> {
+        let count = self.processes.len() as u64;
+        (count > 0).then(|| *self.processes.keys().nth(self.random.below(count) as usize).unwrap())
+    }
+
+    fn step(&mut self) {
+        match self.random.below(24) {
+            0 => self.toggle_head(),
+            1..=3 => {
+                let longest = if self.random.below(10) == 0 { 12_000 } else { 50 };
+                let span = millis(self.random.below(longest));
+                for effect in self.bench.pass(span) {
+                    self.perform(effect);
+                }
+            }
+            4..=7 => self.head_places(),
+            8..=10 => self.head_ends(),
+            11..=14 => self.zygote_forks(),
+            15..=19 => self.slot_reads(),
+            20 => self.slot_dies(),
+            21 => self.connects(),
+            22 => self.nonsense(),
+            _ => self.zygote_dies(),
+        }
+    }
+
+    fn toggle_head(&mut self) {
+        self.head_up = !self.head_up;
+        self.handle(if self.head_up { Event::HeadUp } else { Event::HeadDown });
+    }
+
+    fn head_places(&mut self) {
+        let shapes = [Shape::cpus(1), Shape::cpus(2), Shape::default()];
+        let (lease, client) = (LeaseId(self.random.next().into()), ClientId(self.random.below(3)));
+        let shape = shapes[self.random.below(3) as usize];
+        if self.head_up && self.leases.len() < 8 {
+            self.leases.insert(lease);
+            let place = HeadToNode::Place { lease, client, shape };
+            self.handle(Event::FromHead(place.clone()));
+            if self.random.below(8) == 0 && self.leases.contains(&lease) {
+                self.handle(Event::FromHead(place));
+            }
+        }
+    }
+
+    fn head_ends(&mut self) {
+        let count = self.leases.len() as u64;
+        if self.head_up && count > 0 {
+            let lease = *self.leases.iter().nth(self.random.below(count) as usize).unwrap();
+            self.handle(Event::FromHead(HeadToNode::End { lease }));
+        }
+    }
+
+    fn zygote_forks(&mut self) {
+        let Some(slot) = self.requests.pop_front() else { return };
+        let inbox = self.early.remove(&slot).expect("a request is for a slot that is expected");
+        self.processes.insert(slot, inbox);
+        self.handle(Event::Forked { slot, pid: pid(slot.0) });
+        if self.processes.contains_key(&slot) && self.random.below(4) > 0 {
+            self.handle(Event::FromSlot(slot, SlotToNode::Ready { slot, pid: pid(slot.0) }));
+        }
+    }
+
+    fn slot_reads(&mut self) {
+        let Some(slot) = self.some_process() else { return };
+        match self.processes.get_mut(&slot).and_then(VecDeque::pop_front) {
+            Some(NodeToSlot::Detach { lease }) if self.random.below(5) > 0 => {
+                self.handle(Event::FromSlot(slot, SlotToNode::Detached { lease }));
+            }
+            Some(NodeToSlot::Exit) if self.random.below(5) > 0 => self.exit(slot, None),
+            _ => {}
+        }
+    }
+
+    fn slot_dies(&mut self) {
+        if let Some(slot) = self.some_process() {
+            let running = (self.random.below(2) == 0).then_some(Seq(4));
+            self.exit(slot, running);
+        }
+    }
+
+    fn connects(&mut self) {
+        self.connections += 1;
+        let lease = self.leases.first().copied().unwrap_or_default();
+        self.handle(Event::Connection { connection: self.connections, lease });
+    }
+
+    fn nonsense(&mut self) {
+        let slot = SlotId(self.random.below(20));
+        let lease = LeaseId(self.random.next().into());
+        match self.random.below(4) {
+            0 => self.handle(Event::FromSlot(slot, SlotToNode::Detached { lease })),
+            1 if !self.processes.contains_key(&slot) && !self.early.contains_key(&slot) => {
+                self.handle(Event::Exited { slot, death: died(None) });
+            }
+            2 if self.head_up => self.handle(Event::FromHead(HeadToNode::End { lease })),
+            _ => self.handle(Event::Output { slot, stream: Stream::Out, text: b"x".to_vec() }),
+        }
+    }
+
+    fn zygote_dies(&mut self) {
+        if self.zygote && self.random.below(4) == 0 {
+            self.zygote = false;
+            self.requests.clear();
+            self.handle(Event::ZygoteDied);
+        }
+    }
+
+    /// Everything works from here on.
+    fn settle(&mut self) {
+        if !self.head_up {
+            self.toggle_head();
+        }
+        for _ in 0..400 {
+            self.zygote_forks();
+            self.slot_reads();
+            for effect in self.bench.pass(millis(100)) {
+                self.perform(effect);
+            }
+        }
+    }
+}
+
+#[test]
+fn anything_may_happen_and_leases_find_their_slots() {
+    for seed in 0..60 {
+        let mut model = Model::new(seed);
+        (0..3000).for_each(|_| model.step());
+        model.settle();
+        let node = &model.bench.node;
+        let here: BTreeSet<LeaseId> =
+            node.slots.values().filter_map(|slot| slot.state.lease()).map(|lease| lease.lease).collect();
+        assert_eq!(here, model.leases, "seed {seed}: ND-3, the head knows how things stand");
+        assert!(node.generic() >= node.places(), "seed {seed}: ND-5");
+        model.handle(Event::Close);
+        for effect in model.bench.pass(Duration::from_secs(1)) {
+            model.perform(effect);
+        }
+        assert!(model.closed, "seed {seed}: everything ends");
+    }
+}

@@ -1,0 +1,127 @@
+use super::*;
+use paceline_proto::{ClientId, TaskId};
+
+const LEASE: LeaseId = LeaseId(1);
+
+fn call(seq: u64) -> Call {
+    Call {
+        seq: Seq(seq),
+        task: TaskId(seq),
+        attempt: 1,
+        function: FunctionId(1),
+        payload: Bytes::from_static(b"x"),
+    }
+}
+
+fn reply(seq: u64, status: Status) -> Reply {
+    Reply { seq: Seq(seq), status, took: Duration::ZERO, payload: Bytes::new() }
+}
+
+fn run(seqs: impl IntoIterator<Item = u64>) -> ToSlot {
+    ToSlot::Run { acked: 0, calls: seqs.into_iter().map(call).collect() }
+}
+
+struct Bench(Slot);
+
+impl Bench {
+    fn new() -> Bench {
+        let mut slot = Slot::default();
+        slot.attach(LEASE);
+        Bench(slot)
+    }
+
+    fn take(&mut self, message: ToSlot) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.0.on_message(message, &mut effects);
+        self.0.check().unwrap();
+        effects
+    }
+
+    fn run_next(&mut self) -> u64 {
+        let call = self.0.claim().unwrap();
+        self.0.finish(reply(call.seq.0, Status::Value));
+        self.0.check().unwrap();
+        call.seq.0
+    }
+
+    fn sent(&mut self) -> Option<(u64, Vec<(u64, Status)>)> {
+        match self.0.replies_to_send()? {
+            FromSlot::Replies { first, replies } => {
+                Some((first, replies.iter().map(|reply| (reply.seq.0, reply.status)).collect()))
+            }
+            other => panic!("not replies: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn calls_run_in_order_and_repeats_are_ignored() {
+    let mut slot = Bench::new();
+    slot.take(run([1, 2]));
+    slot.take(run([1, 2, 3]));
+    assert_eq!([slot.run_next(), slot.run_next(), slot.run_next()], [1, 2, 3], "SL-3");
+    assert_eq!(slot.0.claim(), None);
+    assert_eq!(
+        slot.sent(),
+        Some((0, vec![(1, Status::Value), (2, Status::Value), (3, Status::Value)])),
+        "SL-2"
+    );
+    assert_eq!(slot.sent(), None);
+}
+
+#[test]
+fn only_waiting_calls_are_withdrawn() {
+    let mut slot = Bench::new();
+    slot.take(run([1, 2, 3]));
+    let running = slot.0.claim().unwrap();
+    slot.take(ToSlot::Withdraw { calls: vec![Seq(1), Seq(3), Seq(9)] });
+    assert_eq!(slot.sent(), Some((0, vec![(3, Status::Withdrawn)])));
+    slot.0.finish(reply(running.seq.0, Status::Value));
+    assert_eq!(slot.run_next(), 2, "SL-1: 3 never runs");
+    assert_eq!(slot.0.claim(), None);
+}
+
+#[test]
+fn a_running_call_is_interrupted_a_waiting_one_dropped() {
+    let mut slot = Bench::new();
+    slot.take(run([1, 2]));
+    slot.0.claim().unwrap();
+    let effects = slot.take(ToSlot::Cancel { calls: vec![Seq(1), Seq(2)] });
+    assert_eq!(effects, [Effect::Interrupt { call: Seq(1) }]);
+    assert_eq!(slot.sent(), Some((0, vec![(2, Status::Cancelled)])));
+}
+
+#[test]
+fn unacknowledged_replies_survive_a_broken_link() {
+    let mut slot = Bench::new();
+    slot.take(run([1, 2, 3]));
+    slot.run_next();
+    slot.run_next();
+    slot.sent();
+    slot.0.attach(LEASE);
+    let hello = ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 1 });
+    assert_eq!(slot.take(hello), [Effect::Send(FromSlot::Hello { received: Seq(3) })]);
+    assert_eq!(slot.sent(), Some((1, vec![(2, Status::Value)])), "SL-4: the lost one, and only that");
+}
+
+#[test]
+fn another_lease_starts_afresh() {
+    let mut slot = Bench::new();
+    slot.take(run([1, 2]));
+    slot.0.claim().unwrap();
+    slot.0.attach(LeaseId(2));
+    slot.0.finish(reply(1, Status::Value));
+    assert_eq!(slot.sent(), None, "nobody hears of the old lease's call");
+    slot.take(run([1]));
+    assert_eq!(slot.run_next(), 1);
+}
+
+#[test]
+fn a_long_call_is_announced_once() {
+    let mut slot = Bench::new();
+    slot.take(run([1]));
+    assert_eq!(slot.0.announce_running(), None);
+    slot.0.claim().unwrap();
+    assert_eq!(slot.0.announce_running(), Some(FromSlot::Running { call: Seq(1) }));
+    assert_eq!(slot.0.announce_running(), None);
+}

@@ -1,0 +1,126 @@
+//! The page a slot shares with its node: what runs now, and what ran last.
+//!
+//! * PG-1: it outlives the slot, so that a death is charged to exactly the call that was running.
+//! * PG-2: only the slot writes it; a reader may see one call's numbers a moment late, never torn.
+
+use paceline_proto::Seq;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const LENGTH: usize = 4096;
+
+#[repr(C)]
+struct Fields {
+    running: AtomicU64,
+    since: AtomicU64,
+    finished: AtomicU64,
+}
+
+/// A mapping of the page.
+pub struct Page {
+    fields: NonNull<Fields>,
+}
+
+// SAFETY: the fields are atomics in memory that stays mapped as long as the `Page` lives.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// A new page and the descriptor by which another process opens it.
+    pub fn create() -> io::Result<(Page, OwnedFd)> {
+        let memory = memfd_create(c"paceline-page", MemfdFlags::CLOEXEC)?;
+        ftruncate(&memory, LENGTH as u64)?;
+        Ok((Page::map(&memory)?, memory))
+    }
+
+    /// The page behind a descriptor that was passed to us.
+    pub fn open(memory: OwnedFd) -> io::Result<Page> {
+        Page::map(&memory)
+    }
+
+    fn map(memory: impl AsFd) -> io::Result<Page> {
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice overlaps nothing.
+        let address = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                LENGTH,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                memory,
+                0,
+            )
+        }?;
+        let fields = NonNull::new(address.cast()).expect("a mapping is never at address zero");
+        Ok(Page { fields })
+    }
+
+    fn fields(&self) -> &Fields {
+        // SAFETY: mapped, page-aligned, zero-filled memory is a valid `Fields`, and lives as long as `self`.
+        unsafe { self.fields.as_ref() }
+    }
+
+    /// A call begins.
+    pub fn begin(&self, call: Seq, now: u64) {
+        self.fields().since.store(now, Ordering::Relaxed);
+        self.fields().running.store(call.0, Ordering::Release);
+    }
+
+    /// The call that was running is over.
+    pub fn end(&self, call: Seq) {
+        self.fields().finished.store(call.0, Ordering::Release);
+        self.fields().running.store(0, Ordering::Release);
+    }
+
+    /// The call that runs, if any.
+    pub fn running(&self) -> Option<Seq> {
+        match self.fields().running.load(Ordering::Acquire) {
+            0 => None,
+            call => Some(Seq(call)),
+        }
+    }
+
+    /// Since when (by [`crate::clock`]) it runs.
+    pub fn since(&self) -> u64 {
+        self.fields().since.load(Ordering::Relaxed)
+    }
+
+    /// The call that ended last.
+    pub fn finished(&self) -> Seq {
+        Seq(self.fields().finished.load(Ordering::Acquire))
+    }
+
+    /// A new lease counts its calls from 1 again.
+    pub fn reset(&self) {
+        self.fields().running.store(0, Ordering::Release);
+        self.fields().finished.store(0, Ordering::Release);
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, and nobody can hold a reference into it any more.
+        let _ = unsafe { munmap(self.fields.as_ptr().cast(), LENGTH) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_see_the_call() {
+        let (ours, memory) = Page::create().unwrap();
+        let theirs = Page::open(memory).unwrap();
+        assert_eq!((ours.running(), ours.finished()), (None, Seq(0)));
+        theirs.begin(Seq(4), 99);
+        assert_eq!((ours.running(), ours.since()), (Some(Seq(4)), 99));
+        theirs.end(Seq(4));
+        drop(theirs);
+        assert_eq!((ours.running(), ours.finished()), (None, Seq(4)), "PG-1");
+    }
+}

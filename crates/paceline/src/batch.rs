@@ -1,0 +1,126 @@
+//! The outcomes of the many tasks of one map, kept without a future for each.
+
+use crate::cell::Waiter;
+use paceline_core::client::Outcome;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Outcomes to be taken in the order of the input, or as they come.
+pub struct Batch {
+    waiter: Arc<Waiter>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    done: usize,
+    target: usize,
+}
+
+enum Store {
+    /// Outcomes from index `first` on, with gaps for those still to come.
+    InOrder { outcomes: VecDeque<Option<Outcome>>, first: u32 },
+    AsTheyCome(VecDeque<Outcome>),
+}
+
+impl Batch {
+    /// Outcomes for the calling thread to take.
+    pub fn new(in_order: bool) -> Arc<Batch> {
+        let store = if in_order {
+            Store::InOrder { outcomes: VecDeque::new(), first: 0 }
+        } else {
+            Store::AsTheyCome(VecDeque::new())
+        };
+        Arc::new(Batch { waiter: Waiter::new(0), inner: Mutex::new(Inner { store, done: 0, target: 0 }) })
+    }
+
+    /// How many outcomes have come, taken or not.
+    pub fn done(&self) -> usize {
+        self.inner.lock().done
+    }
+
+    /// A waiter that is satisfied once `target` outcomes have come in all.
+    pub fn waiter(&self, target: usize) -> &Arc<Waiter> {
+        let mut inner = self.inner.lock();
+        inner.target = target;
+        self.waiter.reset(usize::from(inner.done < target));
+        &self.waiter
+    }
+
+    pub(crate) fn complete(&self, index: u32, outcome: Outcome) {
+        let mut inner = self.inner.lock();
+        match &mut inner.store {
+            Store::InOrder { outcomes, first } => {
+                let place = (index - *first) as usize;
+                if outcomes.len() <= place {
+                    outcomes.resize_with(place + 1, || None);
+                }
+                outcomes[place] = Some(outcome);
+            }
+            Store::AsTheyCome(outcomes) => outcomes.push_back(outcome),
+        }
+        inner.done += 1;
+        if inner.done == inner.target {
+            self.waiter.count(1);
+        }
+    }
+
+    /// The next outcome, if it is there.
+    pub fn take_next(&self) -> Option<Outcome> {
+        self.inner.lock().store.take_next()
+    }
+
+    /// All next outcomes that are there.
+    pub fn take_ready(&self, into: &mut Vec<Outcome>) {
+        let mut inner = self.inner.lock();
+        while let Some(outcome) = inner.store.take_next() {
+            into.push(outcome);
+        }
+    }
+}
+
+impl Store {
+    fn take_next(&mut self) -> Option<Outcome> {
+        match self {
+            Store::InOrder { outcomes, first } => {
+                let outcome = outcomes.front_mut()?.take()?;
+                outcomes.pop_front();
+                *first += 1;
+                Some(outcome)
+            }
+            Store::AsTheyCome(outcomes) => outcomes.pop_front(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paceline_proto::Bytes;
+
+    fn value(byte: u8) -> Outcome {
+        Outcome::Value(Bytes::copy_from_slice(&[byte]))
+    }
+
+    #[test]
+    fn in_order_waits_for_gaps() {
+        let batch = Batch::new(true);
+        batch.complete(1, value(1));
+        assert_eq!(batch.take_next(), None);
+        batch.complete(0, value(0));
+        let mut ready = Vec::new();
+        batch.take_ready(&mut ready);
+        assert_eq!(ready, [value(0), value(1)]);
+        batch.complete(2, value(2));
+        assert_eq!(batch.take_next(), Some(value(2)));
+    }
+
+    #[test]
+    fn as_they_come_does_not() {
+        let batch = Batch::new(false);
+        batch.complete(5, value(5));
+        batch.complete(0, value(0));
+        assert_eq!((batch.take_next(), batch.take_next()), (Some(value(5)), Some(value(0))));
+    }
+}

@@ -1,0 +1,182 @@
+//! Waiting for outcomes: the thread that asks reads the links itself.
+//!
+//! One thread at a time leads: it waits for the links, reads them, and hands in what came, for everybody. Others wait
+//! until what they asked for is there, or until the leader leaves and one of them takes its place. While nobody waits,
+//! the reactor thread does it, but only after a moment: a caller that submits and then asks gets there first, and
+//! nobody else is woken.
+//!
+//! * PU-1: while tasks are pending, somebody leads, or the reactor will within [`TAKE_OVER`].
+//! * PU-2: a leader that leaves wakes one that waits.
+
+use crate::cell::{Cell, Waiter};
+use crate::session::Shared;
+use crate::state::State;
+use paceline_core::client::LeaseKey;
+use paceline_net::spin;
+use parking_lot::MutexGuard;
+use rustix::event::epoll;
+use rustix::event::{Timespec, epoll::Event};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long the reactor leaves the links to callers before it reads them itself.
+pub(crate) const TAKE_OVER: Duration = Duration::from_micros(200);
+
+/// Tasks expected to take longer than this are not worth waiting for awake.
+const SPIN_WORTH: Duration = Duration::from_micros(50);
+
+/// The epoll key of the descriptor that ends a leader's wait.
+pub(crate) const LEADER_WAKE: u64 = u64::MAX;
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    Satisfied,
+    TimedOut,
+    /// A signal came; the caller may want to look.
+    Interrupted,
+}
+
+/// Who leads, and who would.
+#[derive(Default)]
+pub(crate) struct Leadership {
+    pub led: bool,
+    /// The reactor reads the links.
+    pub reactor_reads: bool,
+    /// When the reactor's timer will make it look whether it should, if it will.
+    pub reactor_looks: bool,
+    followers: Vec<Arc<Waiter>>,
+}
+
+impl Shared {
+    /// Wait until the waiter is satisfied, for at most `timeout`. `focus` is the one task that is waited for, if any.
+    pub(crate) fn wait(&self, waiter: &Arc<Waiter>, focus: Option<&Cell>, timeout: Duration) -> Waited {
+        if waiter.is_satisfied() {
+            return Waited::Satisfied;
+        }
+        let until = Instant::now() + timeout;
+        loop {
+            let mut state = self.state.lock();
+            if waiter.is_satisfied() {
+                return Waited::Satisfied;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Waited::TimedOut;
+            }
+            if self.closed() {
+                return Waited::Interrupted;
+            }
+            let leadership = &mut state.leadership;
+            if leadership.led {
+                leadership.followers.push(waiter.clone());
+                drop(state);
+                waiter.park(left);
+                let mut state = self.state.lock();
+                state.leadership.followers.retain(|other| !Arc::ptr_eq(other, waiter));
+                continue;
+            }
+            leadership.led = true;
+            if std::mem::take(&mut leadership.reactor_reads) {
+                self.reactor_wake.wake();
+            }
+            let result = self.lead(state, waiter, focus, until);
+            if let Some(result) = result {
+                return result;
+            }
+        }
+    }
+
+    /// Lead until satisfied. The lock is released while waiting.
+    fn lead<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, crate::session::Guarded>,
+        waiter: &Arc<Waiter>,
+        focus: Option<&Cell>,
+        until: Instant,
+    ) -> Option<Waited> {
+        let mut ready = Vec::with_capacity(16);
+        let mut may_spin = focus.is_some();
+        let result = loop {
+            state.inner.flush_all();
+            if waiter.is_satisfied() {
+                break Waited::Satisfied;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break Waited::TimedOut;
+            }
+            self.arm_for_tick(&mut state);
+            let spot = if may_spin { focus.and_then(|cell| spin_spot(&state.inner, cell)) } else { None };
+            drop(state);
+            may_spin = false;
+            if let Some((key, socket, cpu)) = spot
+                && spin::until_readable(&socket, cpu)
+            {
+                state = self.state.lock();
+                state.inner.on_ready(key);
+                may_spin = true;
+                continue;
+            }
+            let interrupted = wait_for_links(&self.links_epoll, left, &mut ready) == Err(Errno::INTR);
+            state = self.state.lock();
+            for key in ready.drain(..) {
+                if key == LEADER_WAKE {
+                    self.leader_wake.clear();
+                } else {
+                    state.inner.on_ready(LeaseKey(key as usize));
+                }
+            }
+            if waiter.is_satisfied() {
+                break Waited::Satisfied;
+            }
+            if interrupted || self.closed() {
+                break Waited::Interrupted;
+            }
+        };
+        state.inner.flush_all();
+        state.leadership.led = false;
+        if let Some(next) = state.leadership.followers.pop() {
+            drop(state);
+            next.unpark();
+        } else {
+            self.watch_links(&mut state);
+        }
+        Some(result)
+    }
+
+    /// Nobody leads: have the reactor look in a moment whether it should (PU-1).
+    pub(crate) fn watch_links(&self, state: &mut crate::session::Guarded) {
+        let leadership = &mut state.leadership;
+        if leadership.led || leadership.reactor_reads || leadership.reactor_looks {
+            return;
+        }
+        if state.inner.core.pending() > 0 || state.inner.has_unsent() {
+            leadership.reactor_looks = true;
+            self.arm(state, TAKE_OVER);
+        }
+    }
+}
+
+/// Where the answer to the focused task will come from, if it is worth waiting for awake.
+fn spin_spot(state: &State, cell: &Cell) -> Option<(LeaseKey, Arc<OwnedFd>, u16)> {
+    let (key, id) = cell.key();
+    let (lease, expected) = state.core.location(key, id)?;
+    if expected.is_some_and(|expected| expected > SPIN_WORTH) {
+        return None;
+    }
+    let (socket, cpu) = state.socket(lease)?;
+    Some((lease, socket, cpu))
+}
+
+/// Wait until links are ready and collect their keys.
+pub(crate) fn wait_for_links(epoll: &OwnedFd, timeout: Duration, ready: &mut Vec<u64>) -> Result<(), Errno> {
+    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    let mut events = [MaybeUninit::<Event>::uninit(); 64];
+    let (events, _) = epoll::wait(epoll, &mut events, Some(&timeout))?;
+    ready.extend(events.iter().map(|event| event.data.u64()));
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! The reactor thread: the head's messages, the machine's clock, and the links while nobody else reads them.
+
+use crate::pump::{LEADER_WAKE, TAKE_OVER, wait_for_links};
+use crate::session::Shared;
+use crate::state::tick;
+use paceline_core::client::{Event, LeaseKey};
+use paceline_net::{poll, signals};
+use rustix::event::{PollFd, PollFlags};
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub(crate) fn start(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("paceline-reactor".into()).stack_size(512 << 10).spawn(move || {
+        signals::block_all();
+        shared.react();
+    })
+}
+
+impl Shared {
+    fn react(&self) {
+        let control = self.state.lock().inner.control.socket();
+        let mut ready = Vec::new();
+        while !self.closed() {
+            let (reads, writes) = {
+                let state = self.state.lock();
+                (state.leadership.reactor_reads, state.inner.control.pending() > 0)
+            };
+            let interest = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            let mut waits = vec![
+                PollFd::new(&control, interest),
+                PollFd::new(&self.timer, PollFlags::IN),
+                PollFd::new(&self.reactor_wake, PollFlags::IN),
+            ];
+            if reads {
+                waits.push(PollFd::new(&self.links_epoll, PollFlags::IN));
+            }
+            let _ = poll::wait(&mut waits, None);
+            let is_ready: Vec<bool> = waits.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(waits);
+            if is_ready[2] {
+                self.reactor_wake.clear();
+            }
+            if is_ready[0] && !self.on_control() {
+                return;
+            }
+            if is_ready[1] {
+                self.timer.clear();
+                self.on_timer();
+            }
+            if is_ready.get(3) == Some(&true) {
+                self.on_links(&mut ready);
+            }
+        }
+    }
+
+    fn on_control(&self) -> bool {
+        let mut state = self.state.lock();
+        let alive = state.inner.on_control();
+        state.inner.flush_all();
+        self.arm_for_tick(&mut state);
+        alive
+    }
+
+    fn on_timer(&self) {
+        let mut state = self.state.lock();
+        state.armed = None;
+        state.inner.flush_all();
+        let now = tick();
+        if state.inner.wake_at.is_some_and(|at| at <= now) {
+            state.inner.wake_at = None;
+            state.inner.handle(Event::Tick);
+        }
+        if std::mem::take(&mut state.leadership.reactor_looks) && !state.leadership.led {
+            state.leadership.reactor_reads = state.inner.core.pending() > 0;
+        }
+        self.arm_for_tick(&mut state);
+    }
+
+    fn on_links(&self, ready: &mut Vec<u64>) {
+        let _ = wait_for_links(&self.links_epoll, Duration::ZERO, ready);
+        let mut state = self.state.lock();
+        if !state.leadership.reactor_reads {
+            ready.clear();
+            return;
+        }
+        for key in ready.drain(..) {
+            if key == LEADER_WAKE {
+                self.leader_wake.clear();
+            } else {
+                state.inner.on_ready(LeaseKey(key as usize));
+            }
+        }
+        state.inner.flush_all();
+        if state.inner.core.pending() == 0 {
+            state.leadership.reactor_reads = false;
+        }
+        self.arm_for_tick(&mut state);
+    }
+
+    /// Set the timer for the machine's next tick.
+    pub(crate) fn arm_for_tick(&self, state: &mut crate::session::Guarded) {
+        if let Some(at) = state.inner.wake_at {
+            self.arm(state, at.since(tick()).max(Duration::from_micros(1)));
+        }
+        if state.leadership.reactor_looks {
+            self.arm(state, TAKE_OVER);
+        }
+    }
+
+    /// Have the timer fire after `after`, unless it will fire earlier.
+    pub(crate) fn arm(&self, state: &mut crate::session::Guarded, after: Duration) {
+        let at = tick() + after;
+        if state.armed.is_none_or(|armed| at < armed) {
+            state.armed = Some(at);
+            self.timer.arm(after);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! A client of one cluster.
+
+use crate::batch::Batch;
+use crate::cell::{Cell, Ticket, Waiter};
+use crate::embedded::{self, Embedded};
+use crate::notify::{Enter, Notifier};
+use crate::pump::{LEADER_WAKE, Leadership, Waited};
+use crate::reactor;
+use crate::state::{Print, State, tick};
+use paceline_core::Tick;
+use paceline_core::client::{Client, Config, Event, Spec};
+use paceline_net::poll::{Timer, Wake};
+use paceline_proto::data::Environment;
+use paceline_proto::{Bytes, ClientId, FunctionId};
+use parking_lot::Mutex;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What the session's lock guards.
+pub(crate) struct Guarded {
+    pub inner: State,
+    pub leadership: Leadership,
+    /// When the reactor's timer fires.
+    pub armed: Option<Tick>,
+}
+
+pub(crate) struct Shared {
+    pub state: Mutex<Guarded>,
+    pub links_epoll: Arc<OwnedFd>,
+    pub leader_wake: Wake,
+    pub reactor_wake: Wake,
+    pub timer: Timer,
+    notifier: Arc<Notifier>,
+    closed: AtomicBool,
+    reactor: Mutex<Option<JoinHandle<()>>>,
+    cpus: u64,
+    generation: u32,
+}
+
+/// How often this process has forked off from the one before it. A session belongs to one of them.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// In a forked child: the sessions of the parent are the parent's, here they are closed. Their threads do not exist
+/// here, so nothing of theirs is touched.
+pub fn after_fork_in_child() {
+    GENERATION.fetch_add(1, Ordering::SeqCst);
+}
+
+impl Shared {
+    pub(crate) fn closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst) || self.is_foreign()
+    }
+
+    fn is_foreign(&self) -> bool {
+        self.generation != GENERATION.load(Ordering::SeqCst)
+    }
+}
+
+/// A client of one cluster. Cheap to clone; the cluster ends with [`Session::close`].
+#[derive(Clone)]
+pub struct Session {
+    shared: Arc<Shared>,
+}
+
+/// What to run, apart from its arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Submission {
+    pub function: FunctionId,
+    pub shape: paceline_proto::Shape,
+    pub retries: u32,
+    pub priority: i32,
+}
+
+impl Submission {
+    fn spec(&self, payload: Bytes) -> Spec {
+        let Submission { function, shape, retries, priority } = *self;
+        Spec { function, payload, shape, retries, priority }
+    }
+}
+
+impl Session {
+    /// Start a cluster inside this process and be its client.
+    pub fn embedded(
+        config: embedded::Config,
+        environment: Environment,
+        enter: Enter,
+        print: Print,
+    ) -> io::Result<Session> {
+        let name = config.name.clone();
+        let cpus = config.cpus;
+        let mut cluster = Embedded::start(config)?;
+        let control = cluster.control();
+        let links_epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
+        let leader_wake = Wake::new()?;
+        epoll::add(&links_epoll, &leader_wake, EventData::new_u64(LEADER_WAKE), EventFlags::IN)?;
+        let notifier = Arc::new(Notifier::new(enter));
+        let mut core = Client::new(ClientId(u64::from(std::process::id())), &name, Config::default());
+        core.set_environment(environment);
+        let mut inner = State::new(core, cluster, control, links_epoll.clone(), notifier.clone(), print);
+        inner.handle(Event::HeadUp);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(Guarded { inner, leadership: Leadership::default(), armed: None }),
+            links_epoll,
+            leader_wake,
+            reactor_wake: Wake::new()?,
+            timer: Timer::new()?,
+            notifier,
+            closed: AtomicBool::new(false),
+            reactor: Mutex::default(),
+            cpus,
+            generation: GENERATION.load(Ordering::SeqCst),
+        });
+        *shared.reactor.lock() = Some(reactor::start(shared.clone())?);
+        Ok(Session { shared })
+    }
+
+    /// Make a function known by its bytes.
+    pub fn define(&self, bytes: Bytes) -> FunctionId {
+        self.shared.state.lock().inner.core.define(bytes)
+    }
+
+    /// User code finds itself here from the next call on.
+    pub fn set_environment(&self, environment: Environment) {
+        self.shared.state.lock().inner.core.set_environment(environment);
+    }
+
+    /// Submit one task with a place of its own for the outcome.
+    pub fn submit(&self, submission: &Submission, payload: Bytes) -> Arc<Cell> {
+        let cell = Cell::new();
+        let mut state = self.shared.state.lock();
+        submit_to(&mut state, submission, payload, &cell);
+        self.shared.watch_links(&mut state);
+        cell
+    }
+
+    /// Submit one task that the calling thread is about to wait for.
+    pub fn submit_for(&self, submission: &Submission, payload: Bytes, waiter: &Arc<Waiter>) -> Arc<Cell> {
+        let cell = Cell::new();
+        cell.watch(waiter);
+        submit_to(&mut self.shared.state.lock(), submission, payload, &cell);
+        cell
+    }
+
+    /// Submit many tasks at once.
+    pub fn submit_many(&self, submission: &Submission, tasks: impl Iterator<Item = (Ticket, Bytes)>) {
+        let mut state = self.shared.state.lock();
+        let now = tick();
+        state.inner.act(|core, effects| {
+            for (ticket, payload) in tasks {
+                core.submit(now, submission.spec(payload), ticket, effects);
+            }
+        });
+        state.inner.flush_all();
+        self.shared.watch_links(&mut state);
+    }
+
+    /// How many tasks wait here for a slot.
+    pub fn queued(&self) -> usize {
+        self.shared.state.lock().inner.core.queued()
+    }
+
+    /// Wait until the waiter is satisfied. `focus` is the one task that is waited for, if it is one.
+    pub fn wait(&self, waiter: &Arc<Waiter>, focus: Option<&Cell>, timeout: Duration) -> Waited {
+        self.shared.wait(waiter, focus, timeout)
+    }
+
+    /// Somebody will be called back: see to it that the links are read, now.
+    pub fn expect_callback(&self) {
+        let mut state = self.shared.state.lock();
+        state.inner.flush_all();
+        if !state.leadership.led && !state.leadership.reactor_reads {
+            state.leadership.reactor_reads = true;
+            self.shared.reactor_wake.wake();
+        }
+    }
+
+    /// End a task. Without `anyway` only if it is not known to run. Says whether it did.
+    pub fn cancel(&self, cell: &Cell, anyway: bool) -> bool {
+        let (key, id) = cell.key();
+        let mut state = self.shared.state.lock();
+        state.inner.act(|core, effects| core.cancel(key, id, anyway, effects))
+    }
+
+    /// End every task of a batch that has not ended.
+    pub fn cancel_batch(&self, batch: &Arc<Batch>) {
+        let mut state = self.shared.state.lock();
+        state.inner.act(|core, effects| core.cancel_all(|ticket| ticket.is_of(batch), effects));
+    }
+
+    /// How many CPUs the cluster was started with.
+    pub fn cpus(&self) -> u64 {
+        self.shared.cpus
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.shared.closed()
+    }
+
+    pub fn status(&self) -> embedded::Status {
+        self.shared.state.lock().inner.cluster.status()
+    }
+
+    /// Run something in the callback thread.
+    pub fn notify(&self, notice: crate::notify::Notice) {
+        self.shared.notifier.push(notice);
+    }
+
+    /// End the cluster. Returns how many tasks were cancelled by it. Harmless when repeated.
+    pub fn close(&self) -> usize {
+        if self.shared.is_foreign() || self.shared.closed.swap(true, Ordering::SeqCst) {
+            return 0;
+        }
+        let cancelled = {
+            let mut state = self.shared.state.lock();
+            state.inner.act(|core, effects| core.close(effects))
+        };
+        self.shared.leader_wake.wake();
+        self.shared.reactor_wake.wake();
+        if let Some(reactor) = self.shared.reactor.lock().take() {
+            let _ = reactor.join();
+        }
+        // The cluster's last words, such as output still in the pipes.
+        let mut state = self.shared.state.lock();
+        state.inner.cluster.shutdown();
+        while state.inner.on_control() {
+            if !paceline_net::poll::readable(&state.inner.control) {
+                break;
+            }
+        }
+        drop(state);
+        self.shared.notifier.close();
+        cancelled
+    }
+}
+
+fn submit_to(state: &mut Guarded, submission: &Submission, payload: Bytes, cell: &Arc<Cell>) {
+    let ticket = Ticket::Cell(cell.clone());
+    let spec = submission.spec(payload);
+    let (key, id) = state.inner.act(|core, effects| core.submit(tick(), spec, ticket, effects));
+    cell.set_task(key, id);
+}

@@ -1,0 +1,274 @@
+//! What a session's lock guards: the machine, and the links that carry out what it decides.
+//!
+//! * ST-1: effects are carried out in order, under the lock, and none of them blocks or runs user code.
+//! * ST-2: what a slot sent before its death is handed in before the death is.
+
+use crate::cell::Ticket;
+use crate::embedded::Embedded;
+use crate::notify::{Notice, Notifier};
+use paceline_core::Tick;
+use paceline_core::client::{Client, Effect, Event, LeaseKey};
+use paceline_net::{Link, Received, clock};
+use paceline_proto::control::{HeadToClient, Stream};
+use paceline_proto::data::{FromSlot, ToSlot};
+use paceline_proto::{LeaseId, SlotId};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+/// Send calls that could wait for company once there are this many of them.
+const BATCH_CALLS: usize = 64;
+/// Or once they have this many bytes together.
+const BATCH_BYTES: usize = 16 << 10;
+
+/// Prints what user code printed in a slot.
+pub type Print = Arc<dyn Fn(SlotId, Stream, Vec<u8>) + Send + Sync>;
+
+pub(crate) struct State {
+    pub core: Client<Ticket>,
+    pub cluster: Embedded,
+    pub control: Link,
+    links: HashMap<LeaseKey, Data>,
+    by_lease: HashMap<LeaseId, LeaseKey>,
+    /// All data links, for whoever waits for them.
+    epoll: Arc<OwnedFd>,
+    notifier: Arc<Notifier>,
+    print: Print,
+    /// Links with calls that wait for company.
+    unsent: Vec<LeaseKey>,
+    /// When the machine wants a tick.
+    pub wake_at: Option<Tick>,
+    effects: Vec<Effect<Ticket>>,
+    messages: Vec<ToSlot>,
+}
+
+struct Data {
+    link: Link,
+    lease: LeaseId,
+    /// Whether the epoll set watches for room to write.
+    watches_write: bool,
+}
+
+pub(crate) fn tick() -> Tick {
+    Tick(clock::now())
+}
+
+impl State {
+    pub fn new(
+        core: Client<Ticket>,
+        cluster: Embedded,
+        control: OwnedFd,
+        epoll: Arc<OwnedFd>,
+        notifier: Arc<Notifier>,
+        print: Print,
+    ) -> State {
+        State {
+            core,
+            cluster,
+            control: Link::new(control),
+            links: HashMap::new(),
+            by_lease: HashMap::new(),
+            epoll,
+            notifier,
+            print,
+            unsent: Vec::new(),
+            wake_at: None,
+            effects: Vec::new(),
+            messages: Vec::new(),
+        }
+    }
+
+    /// Let the machine do something and carry out what it says.
+    pub fn act<R>(&mut self, step: impl FnOnce(&mut Client<Ticket>, &mut Vec<Effect<Ticket>>) -> R) -> R {
+        let mut effects = std::mem::take(&mut self.effects);
+        let result = step(&mut self.core, &mut effects);
+        // Carrying out an effect may lead to more.
+        while !effects.is_empty() {
+            let mut batch = std::mem::take(&mut effects);
+            for effect in batch.drain(..) {
+                self.perform(effect, &mut effects);
+            }
+            if effects.is_empty() {
+                effects = batch;
+            }
+        }
+        self.effects = effects;
+        result
+    }
+
+    pub fn handle(&mut self, event: Event) {
+        let now = tick();
+        self.act(|core, effects| core.handle(now, event, effects));
+    }
+
+    fn perform(&mut self, effect: Effect<Ticket>, more: &mut Vec<Effect<Ticket>>) {
+        match effect {
+            Effect::ToHead(message) => {
+                // A head that is gone is noticed by reading from it.
+                let _ = message.encode(self.control.out());
+                let _ = self.control.flush();
+            }
+            Effect::Open { key, lease } => self.open(key, lease, more),
+            Effect::Close { key } => self.close_link(key),
+            Effect::Send { key, now } => self.send(key, now),
+            Effect::Finished { ticket, task: _, outcome } => ticket.complete(outcome, &self.notifier),
+            Effect::Started { ticket } => ticket.started(),
+            Effect::WakeAt(at) => self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at))),
+        }
+    }
+
+    fn open(&mut self, key: LeaseKey, lease: LeaseId, more: &mut Vec<Effect<Ticket>>) {
+        // Failing means that the cluster is closing, and then the lease ends with it.
+        let Ok(socket) = self.cluster.connect(lease) else { return };
+        let link = Link::new(socket);
+        let data = EventData::new_u64(key.0 as u64);
+        if epoll::add(&self.epoll, &link, data, EventFlags::IN).is_err() {
+            return;
+        }
+        self.by_lease.insert(lease, key);
+        self.links.insert(key, Data { link, lease, watches_write: false });
+        self.core.handle(tick(), Event::LinkUp(key), more);
+    }
+
+    fn close_link(&mut self, key: LeaseKey) {
+        if let Some(data) = self.links.remove(&key) {
+            self.by_lease.remove(&data.lease);
+            let _ = epoll::delete(&self.epoll, &data.link);
+        }
+    }
+
+    fn send(&mut self, key: LeaseKey, now: bool) {
+        let (calls, bytes) = self.core.outgoing_size(key);
+        if now || calls >= BATCH_CALLS || bytes >= BATCH_BYTES {
+            self.flush(key);
+        } else if !self.unsent.contains(&key) {
+            self.unsent.push(key);
+        }
+    }
+
+    /// Send what waits for company.
+    pub fn flush_all(&mut self) {
+        while let Some(key) = self.unsent.pop() {
+            self.flush(key);
+        }
+    }
+
+    pub fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    fn flush(&mut self, key: LeaseKey) {
+        let Some(data) = self.links.get_mut(&key) else { return };
+        self.core.outgoing(key, &mut self.messages);
+        for message in self.messages.drain(..) {
+            encode(&message, data.link.out());
+        }
+        data.write(&self.epoll, key);
+    }
+
+    /// The data link of a lease is ready: read, hand in what came, write what waits.
+    pub fn on_ready(&mut self, key: LeaseKey) {
+        loop {
+            let Some(data) = self.links.get_mut(&key) else { return };
+            let received = data.link.receive();
+            let healthy = self.take_frames(key);
+            match received {
+                Ok(Received::More) if healthy => {}
+                Ok(Received::All | Received::Nothing) if healthy => break,
+                // Its end is told by the node, which knows why; until then there is nothing to read.
+                _ => return self.stop_reading(key),
+            }
+        }
+        if let Some(data) = self.links.get_mut(&key)
+            && data.watches_write
+        {
+            data.write(&self.epoll, key);
+        }
+    }
+
+    fn take_frames(&mut self, key: LeaseKey) -> bool {
+        while let Some(data) = self.links.get_mut(&key) {
+            match data.link.next_frame().and_then(|frame| frame.map(FromSlot::decode).transpose()) {
+                Ok(Some(message)) => self.handle(Event::FromSlot(key, message)),
+                Ok(None) => break,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn stop_reading(&mut self, key: LeaseKey) {
+        if let Some(data) = self.links.get(&key) {
+            let _ = epoll::delete(&self.epoll, &data.link);
+            self.handle(Event::LinkDown(key));
+        }
+    }
+
+    /// The head has something to say. False: it is gone.
+    pub fn on_control(&mut self) -> bool {
+        let received = self.control.receive();
+        loop {
+            match self.control.next_frame() {
+                Ok(Some(frame)) => match HeadToClient::decode(&frame) {
+                    Ok(message) => self.on_head(message),
+                    Err(_) => return false,
+                },
+                Ok(None) => break,
+                Err(_) => return false,
+            }
+        }
+        let _ = self.control.flush();
+        matches!(received, Ok(Received::All | Received::More | Received::Nothing))
+    }
+
+    fn on_head(&mut self, message: HeadToClient) {
+        match message {
+            HeadToClient::Output { slot, stream, text } => {
+                let print = self.print.clone();
+                let notice: Notice = Box::new(move || print(slot, stream, text));
+                self.notifier.push(notice);
+            }
+            HeadToClient::Ended { lease, .. } => {
+                if let Some(key) = self.by_lease.get(&lease).copied() {
+                    // ST-2: the process is dead, so all it ever sent is in the socket.
+                    self.on_ready(key);
+                }
+                self.handle(Event::FromHead(message));
+            }
+            message => self.handle(Event::FromHead(message)),
+        }
+    }
+
+    /// The socket of a lease and the CPU its slot last sent from.
+    pub fn socket(&self, key: LeaseKey) -> Option<(Arc<OwnedFd>, u16)> {
+        self.links.get(&key).map(|data| (data.link.socket(), data.link.peer_cpu()))
+    }
+}
+
+impl Data {
+    /// Send what the socket takes; for the rest, be told when it takes more.
+    fn write(&mut self, epoll: &OwnedFd, key: LeaseKey) {
+        let all = self.link.flush().unwrap_or(true);
+        if all == self.watches_write {
+            self.watches_write = !all;
+            let interest = if all { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+            let _: Result<(), io::Error> =
+                epoll::modify(epoll, &self.link, EventData::new_u64(key.0 as u64), interest)
+                    .map_err(io::Error::from);
+        }
+    }
+}
+
+/// A batch whose frame would be too long goes call by call. Single calls are checked when they are submitted.
+fn encode(message: &ToSlot, out: &mut Vec<u8>) {
+    if message.encode(out).is_ok() {
+        return;
+    }
+    let ToSlot::Run { acked, calls } = message else { return };
+    for call in calls {
+        let one = ToSlot::Run { acked: *acked, calls: vec![call.clone()] };
+        one.encode(out).expect("a payload that was accepted fits a frame");
+    }
+}

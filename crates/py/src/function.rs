@@ -1,0 +1,76 @@
+//! A function as one session ships it.
+
+use crate::future::FutureBase;
+use crate::map::{self, Results};
+use crate::outcome::{self, Of};
+use crate::{payload, waiting};
+use paceline::{Session, Submission, Waiter};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use std::sync::Arc;
+
+#[pyclass(frozen, module = "paceline._native")]
+pub struct Function {
+    pub session: Session,
+    pub submission: Submission,
+    pub name: Arc<str>,
+}
+
+#[pymethods]
+impl Function {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let payload = payload::call(args, Some(kwargs))?;
+        let waiter = Waiter::new(1);
+        let cell = self.session.submit_for(&self.submission, payload, &waiter);
+        if let Err(interrupt) = waiting::block(py, &self.session, &waiter, Some(&cell), None) {
+            self.session.cancel(&cell, true);
+            return Err(interrupt);
+        }
+        let of = Of { task: cell.task(), function: &self.name };
+        let outcome = cell.outcome().expect("a satisfied waiter has an outcome");
+        outcome::resolve(py, outcome, &of)
+    }
+
+    fn submit<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let payload = payload::call(args, Some(kwargs))?;
+        let cell = self.session.submit(&self.submission, payload);
+        FutureBase::make(py, cell, self.session.clone(), self.name.clone())
+    }
+
+    #[pyo3(signature = (items, star, chunksize, progress))]
+    fn map<'py>(
+        &self,
+        items: &Bound<'py, PyAny>,
+        star: bool,
+        chunksize: Option<usize>,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        map::run(self, items, star, chunksize, progress.as_ref())
+    }
+
+    fn imap(
+        &self,
+        items: &Bound<'_, PyAny>,
+        star: bool,
+        chunksize: usize,
+        ordered: bool,
+        lookahead: usize,
+    ) -> PyResult<Results> {
+        Results::new(self, items, star, chunksize, ordered, lookahead)
+    }
+}

@@ -1,0 +1,38 @@
+//! The Rust core as a Python module: `paceline._native`.
+//!
+//! The only crate that knows Python. Small files: values ([`values`], [`scalar`]), the client's classes ([`session`],
+//! [`function`], [`future`], [`map`], [`waiting`], [`watch`]), and the slot's side ([`zygote`], [`slot`]).
+//!
+//! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
+//! * PY-2: every wait releases the interpreter lock and lets Ctrl-C through within 100 ms.
+
+use pyo3::prelude::*;
+
+mod function;
+mod future;
+mod map;
+mod outcome;
+mod payload;
+mod scalar;
+mod session;
+mod slot;
+mod values;
+mod waiting;
+mod watch;
+mod zygote;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<watch::Watch>()?;
+    module.add_class::<future::FutureBase>()?;
+    module.add_class::<function::Function>()?;
+    module.add_class::<map::Results>()?;
+    module.add_class::<session::Session>()?;
+    module.add_class::<zygote::Zygote>()?;
+    module.add_class::<zygote::Birth>()?;
+    module.add_function(wrap_pyfunction!(waiting::wait, module)?)?;
+    module.add_function(wrap_pyfunction!(session::after_fork_in_child, module)?)?;
+    module.add_function(wrap_pyfunction!(slot::slot_main, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! What a task's outcome is to Python: a value, or an exception to raise.
+
+use crate::values;
+use paceline::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, TaskId};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+/// Which task an outcome is of, for the message.
+pub struct Of<'a> {
+    pub task: TaskId,
+    pub function: &'a str,
+}
+
+/// The value, or the exception.
+pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<Bound<'py, PyAny>> {
+    match outcome {
+        Outcome::Value(bytes) => values::decode(py, &bytes),
+        Outcome::Raised(bytes) => Err(remote_error(py, &bytes)),
+        Outcome::Unsendable(bytes) => {
+            let fields = fields(py, of)?;
+            fields.set_item("reason", String::from_utf8_lossy(&bytes))?;
+            Err(lost(py, "result", &fields))
+        }
+        Outcome::Cancelled => Err(cancelled(py)),
+        Outcome::Lost(how) => Err(lost_error(py, &how, of)?),
+        Outcome::Unplaceable { needs, largest } => {
+            let fields = fields(py, of)?;
+            fields.set_item("needs", needs.to_string())?;
+            fields.set_item("largest", largest.to_string())?;
+            Err(lost(py, "no-resources", &fields))
+        }
+    }
+}
+
+fn fields<'py>(py: Python<'py>, of: &Of<'_>) -> PyResult<Bound<'py, PyDict>> {
+    let fields = PyDict::new(py);
+    fields.set_item("task", of.task.0)?;
+    fields.set_item("function", of.function)?;
+    Ok(fields)
+}
+
+fn lost_error(py: Python<'_>, how: &Lost, of: &Of<'_>) -> PyResult<PyErr> {
+    let fields = fields(py, of)?;
+    fields.set_item("attempts", how.attempts)?;
+    if let Some(last) = how.charges.last() {
+        fields.set_item("slot", last.slot.0)?;
+        fields.set_item("node", last.node.0.to_string())?;
+        let (signal, exit_code) = match last.cause {
+            DeathCause::Signal(signal) => (Some(signal), None),
+            DeathCause::Exit(code) => (None, Some(code)),
+            DeathCause::NodeLost => (None, None),
+        };
+        fields.set_item("signal", signal)?;
+        fields.set_item("exit_code", exit_code)?;
+        let memory = match last.out_of_memory {
+            OutOfMemory::Yes => "yes",
+            OutOfMemory::Likely => "likely",
+            OutOfMemory::No => "no",
+        };
+        fields.set_item("out_of_memory", memory)?;
+    }
+    let slots: Vec<u64> = how.charges.iter().map(|charge| charge.slot.0).collect();
+    fields.set_item("slots", slots)?;
+    let kind = match how.cause {
+        LostCause::SlotDied => "slot-died",
+        LostCause::NodeLost => "node-lost",
+        LostCause::Poison => "poison",
+    };
+    Ok(lost(py, kind, &fields))
+}
+
+fn lost(py: Python<'_>, kind: &str, fields: &Bound<'_, PyDict>) -> PyErr {
+    let made = py
+        .import(intern!(py, "paceline._outcome"))
+        .and_then(|module| module.getattr(intern!(py, "lost"))?.call1((kind, fields)));
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+fn remote_error(py: Python<'_>, bytes: &[u8]) -> PyErr {
+    let made = py.import(intern!(py, "paceline._outcome")).and_then(|module| {
+        module.getattr(intern!(py, "remote_error"))?.call1((PyBytes::new(py, bytes),))
+    });
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// `concurrent.futures.CancelledError`
+pub fn cancelled(py: Python<'_>) -> PyErr {
+    let made = py
+        .import(intern!(py, "concurrent.futures"))
+        .and_then(|module| module.getattr(intern!(py, "CancelledError"))?.call0());
+    made.map_or_else(|error| error, PyErr::from_value)
+}

@@ -1,0 +1,120 @@
+//! What a call carries: how to apply the function, and to what.
+
+use crate::values::{self, Root};
+use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+/// First byte of a payload.
+const ONE: u8 = 0;
+const ARGUMENTS: u8 = 1;
+const CALL: u8 = 2;
+const EACH: u8 = 3;
+const EACH_STAR: u8 = 4;
+
+/// `function(*args, **kwargs)`
+pub fn call(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Bytes> {
+    let kwargs = kwargs.filter(|kwargs| !kwargs.is_empty());
+    values::build(|out| match kwargs {
+        Some(kwargs) => {
+            out.push(CALL);
+            let both = PyTuple::new(args.py(), [args.as_any(), kwargs.as_any()])?;
+            values::encode(&both, Root::Call, out)
+        }
+        None if args.len() == 1 => {
+            out.push(ONE);
+            values::encode(&args.get_item(0)?, Root::Value, out)
+        }
+        None => {
+            out.push(ARGUMENTS);
+            values::encode(args, Root::Arguments, out)
+        }
+    })
+}
+
+/// `function(item)`, or `function(*item)`
+pub fn item(item: &Bound<'_, PyAny>, star: bool) -> PyResult<Bytes> {
+    values::build(|out| {
+        if star {
+            let args = as_tuple(item)?;
+            out.push(ARGUMENTS);
+            values::encode(&args, Root::Arguments, out)
+        } else {
+            out.push(ONE);
+            values::encode(item, Root::Value, out)
+        }
+    })
+}
+
+/// `[function(item) for item in items]`, or `[function(*item) for item in items]`
+pub fn chunk(items: &Bound<'_, PyList>, star: bool) -> PyResult<Bytes> {
+    values::build(|out| {
+        out.push(if star { EACH_STAR } else { EACH });
+        values::encode(items, Root::Value, out)
+    })
+}
+
+fn as_tuple<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    match item.cast_exact::<PyTuple>() {
+        Ok(tuple) => Ok(tuple.clone()),
+        Err(_) => item.py().get_type::<PyTuple>().call1((item,))?.cast_into().map_err(PyErr::from),
+    }
+}
+
+/// Apply a function as a payload says.
+pub fn apply<'py>(function: &Bound<'py, PyAny>, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let py = function.py();
+    let (form, encoded) = payload.split_first().ok_or_else(|| malformed("empty"))?;
+    let value = values::decode(py, encoded)?;
+    match *form {
+        ONE => values::call_one(function, &value),
+        ARGUMENTS => call_tuple(function, &value, None),
+        CALL => {
+            let both = value.cast_into::<PyTuple>()?;
+            call_tuple(function, &both.get_item(0)?, Some(&both.get_item(1)?))
+        }
+        EACH => each(py, "builtins", "map", function, &value),
+        EACH_STAR => each(py, "itertools", "starmap", function, &value),
+        form => Err(malformed(&format!("of form {form}"))),
+    }
+}
+
+fn malformed(what: &str) -> PyErr {
+    PyValueError::new_err(format!("payload {what}"))
+}
+
+fn call_tuple<'py>(
+    function: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyAny>,
+    kwargs: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let args = args.cast::<PyTuple>()?;
+    let kwargs = kwargs.map(|kwargs| kwargs.cast::<PyDict>()).transpose()?;
+    let kwargs = kwargs.map_or(std::ptr::null_mut(), |kwargs| kwargs.as_ptr());
+    // SAFETY: a callable, a tuple, and a dictionary or null.
+    unsafe {
+        Bound::from_owned_ptr_or_err(
+            function.py(),
+            ffi::PyObject_Call(function.as_ptr(), args.as_ptr(), kwargs),
+        )
+    }
+}
+
+/// `list(how(function, items))`: the interpreter's own loop is quicker than ours.
+fn each<'py>(
+    py: Python<'py>,
+    module: &str,
+    how: &str,
+    function: &Bound<'py, PyAny>,
+    items: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static MAP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static STARMAP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let cached = if how == "map" { &MAP } else { &STARMAP };
+    let how = cached.get_or_try_init(py, || py.import(module)?.getattr(how).map(Bound::unbind))?;
+    let lazy = how.bind(py).call1((function, items))?;
+    values::call_one(py.get_type::<PyList>().as_any(), &lazy)
+}

@@ -1,0 +1,121 @@
+//! A connection to one cluster.
+
+use crate::function::Function;
+use paceline::{Bytes, Resources, Shape, Submission, embedded};
+use paceline_proto::control::Stream;
+use paceline_proto::data::Environment;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[pyclass(frozen, module = "paceline._native")]
+pub struct Session {
+    inner: paceline::Session,
+    variables: Vec<(String, String)>,
+}
+
+#[pymethods]
+impl Session {
+    #[staticmethod]
+    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment))]
+    fn embedded(
+        cpus: u64,
+        spares: u64,
+        command: Vec<String>,
+        directory: String,
+        path: Vec<String>,
+        environment: BTreeMap<String, String>,
+    ) -> PyResult<Session> {
+        if cpus == 0 {
+            return Err(PyValueError::new_err("a cluster needs at least one CPU"));
+        }
+        let variables: Vec<(String, String)> = environment.into_iter().collect();
+        let config =
+            embedded::Config { cpus, spares, command, variables: Vec::new(), name: "embedded".to_owned() };
+        let around = Environment { directory, path, variables: variables.clone() };
+        let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print))
+            .map_err(|error| PyOSError::new_err(error.to_string()))?;
+        Ok(Session { inner, variables })
+    }
+
+    #[pyo3(signature = (payload, name, *, cpus, retries, priority))]
+    fn function(
+        &self,
+        payload: &Bound<'_, PyBytes>,
+        name: &str,
+        cpus: f64,
+        retries: u32,
+        priority: i32,
+    ) -> PyResult<Function> {
+        let needs = Resources::fractional_cpus(cpus)
+            .ok_or_else(|| PyValueError::new_err(format!("cpus must be a number from 0 on, not {cpus}")))?;
+        let function = self.inner.define(Bytes::copy_from_slice(payload.as_bytes()));
+        let submission = Submission { function, shape: Shape { needs }, retries, priority };
+        Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name) })
+    }
+
+    fn refresh(&self, directory: String, path: Vec<String>) {
+        self.inner.set_environment(Environment { directory, path, variables: self.variables.clone() });
+    }
+
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let status = self.inner.status();
+        let slots = status
+            .slots
+            .iter()
+            .map(|slot| {
+                let entry = PyDict::new(py);
+                entry.set_item("slot", slot.slot.0)?;
+                entry.set_item("pid", slot.pid)?;
+                entry.set_item("state", slot.state)?;
+                Ok(entry)
+            })
+            .collect::<PyResult<Vec<_>>>()?;
+        let node = PyDict::new(py);
+        node.set_item("name", &status.name)?;
+        node.set_item("cpus", self.inner.cpus())?;
+        node.set_item("slots", slots)?;
+        let all = PyDict::new(py);
+        all.set_item("nodes", vec![node])?;
+        all.set_item("queued", self.inner.queued())?;
+        Ok(all)
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.inner.is_closed()
+    }
+
+    fn close(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.inner.close())
+    }
+}
+
+/// One entry into Python for a round of callbacks.
+fn enter(run: &mut dyn FnMut()) {
+    Python::attach(|_| run());
+}
+
+fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
+    let stream = match stream {
+        Stream::Out => 1,
+        Stream::Err => 2,
+    };
+    Python::attach(|py| {
+        let printed = py.import(intern!(py, "paceline._output")).and_then(|module| {
+            module.getattr(intern!(py, "emit"))?.call1((slot.0, stream, PyBytes::new(py, &text)))
+        });
+        if let Err(error) = printed {
+            error.write_unraisable(py, None);
+        }
+    });
+}
+
+/// Close what a forked child must not hold, and forget every session of the parent.
+#[pyfunction]
+pub fn after_fork_in_child() {
+    paceline::after_fork_in_child();
+}

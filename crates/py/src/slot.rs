@@ -1,0 +1,112 @@
+//! A Python slot: runs calls on the main thread until it is told to leave.
+
+use crate::payload;
+use crate::values::{self, Root};
+use crate::zygote::{Birth, Zygote};
+use bytes::Bytes;
+use paceline_proto::data::{Call, Environment, Status};
+use paceline_proto::{FunctionId, Seq};
+use paceline_slot::{Next, Runtime};
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::collections::HashMap;
+
+const THREAD_COUNTS: [&str; 5] = [
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+];
+
+/// Be a slot until told to end. Runs in the forked child, on its main thread.
+#[pyfunction]
+pub fn slot_main(py: Python<'_>, zygote: &Bound<'_, Zygote>, birth: &Bound<'_, Birth>) -> PyResult<()> {
+    let (slot, control, page) = birth.get().become_slot(zygote.get())?;
+    let runtime =
+        Runtime::start(slot, control, page).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    Slot { runtime, functions: HashMap::new(), last: None }.serve(py)
+}
+
+struct Slot {
+    runtime: Runtime,
+    functions: HashMap<FunctionId, Py<PyAny>>,
+    /// The function called last: almost always the next one too.
+    last: Option<(FunctionId, Py<PyAny>)>,
+}
+
+impl Slot {
+    fn serve(mut self, py: Python<'_>) -> PyResult<()> {
+        let mut finished: Option<(Seq, Status, Bytes)> = None;
+        loop {
+            match self.runtime.advance(finished.take()) {
+                Some(Next::Call(call)) => finished = Some(self.run(py, &call)),
+                Some(Next::Environment(environment)) => self.bind(py, environment)?,
+                Some(Next::Exit) => return Ok(()),
+                None => {
+                    py.detach(|| self.runtime.wait());
+                    py.check_signals()?;
+                }
+            }
+        }
+    }
+
+    fn bind(&self, py: Python<'_>, environment: Environment) -> PyResult<()> {
+        let variables = PyDict::new(py);
+        let threads = self.runtime.needs().map_or(1, |needs| needs.threads());
+        for (name, value) in environment.variables {
+            // The client names those that its user has not set; how many there are is known only here.
+            let value = if THREAD_COUNTS.contains(&name.as_str()) { threads.to_string() } else { value };
+            variables.set_item(name, value)?;
+        }
+        let module = py.import(intern!(py, "paceline._slot"))?;
+        module.getattr(intern!(py, "bind"))?.call1((environment.directory, environment.path, variables))?;
+        Ok(())
+    }
+
+    fn run(&mut self, py: Python<'_>, call: &Call) -> (Seq, Status, Bytes) {
+        match self.value(py, call) {
+            Ok(payload) => (call.seq, Status::Value, payload),
+            Err(error) => match describe(py, error) {
+                Ok(payload) => (call.seq, Status::Raised, payload),
+                Err(error) => (call.seq, Status::Unsendable, Bytes::from(error.to_string())),
+            },
+        }
+    }
+
+    fn value(&mut self, py: Python<'_>, call: &Call) -> PyResult<Bytes> {
+        let function = self.function(py, call.function)?;
+        let value = payload::apply(function, &call.payload)?;
+        values::build(|out| values::encode(&value, Root::Result, out))
+    }
+
+    fn function<'a, 'py>(&'a mut self, py: Python<'py>, id: FunctionId) -> PyResult<&'a Bound<'py, PyAny>> {
+        if self.last.as_ref().is_none_or(|(last, _)| *last != id) {
+            let function = match self.functions.get(&id) {
+                Some(function) => function.clone_ref(py),
+                None => self.load(py, id)?,
+            };
+            self.last = Some((id, function));
+        }
+        let (_, function) = self.last.as_ref().expect("set above");
+        Ok(function.bind(py))
+    }
+
+    fn load(&mut self, py: Python<'_>, id: FunctionId) -> PyResult<Py<PyAny>> {
+        let bytes = self.runtime.function(id);
+        let bytes = bytes.ok_or_else(|| PyRuntimeError::new_err("the call names a function that was not sent"))?;
+        let module = py.import(intern!(py, "paceline._slot"))?;
+        let function = module.getattr(intern!(py, "load"))?.call1((PyBytes::new(py, &bytes),))?.unbind();
+        self.functions.insert(id, function.clone_ref(py));
+        Ok(function)
+    }
+}
+
+/// The user's exception as bytes.
+fn describe(py: Python<'_>, error: PyErr) -> PyResult<Bytes> {
+    let module = py.import(intern!(py, "paceline._slot"))?;
+    let bytes = module.getattr(intern!(py, "failure"))?.call1((error.into_value(py),))?;
+    Ok(Bytes::copy_from_slice(bytes.cast::<PyBytes>()?.as_bytes()))
+}

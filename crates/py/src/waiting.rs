@@ -1,0 +1,67 @@
+//! Blocking until tasks are done, with the interpreter released and Ctrl-C let through.
+
+use crate::future::FutureBase;
+use paceline::{Cell, Session, Waited, Waiter};
+use pyo3::prelude::*;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A signal that another thread got wakes nobody: look for it this often.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Block until the waiter is satisfied. False: the time is over.
+pub fn block(
+    py: Python<'_>,
+    session: &Session,
+    waiter: &Arc<Waiter>,
+    focus: Option<&Cell>,
+    timeout: Option<Duration>,
+) -> PyResult<bool> {
+    let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let slice = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
+        match py.detach(|| session.wait(waiter, focus, slice)) {
+            Waited::Satisfied => return Ok(true),
+            Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
+        }
+        if until.is_some_and(|until| until <= Instant::now()) {
+            return Ok(waiter.is_satisfied());
+        }
+    }
+}
+
+/// Seconds as Python gives them; a negative time is no time.
+pub fn timeout(seconds: Option<f64>) -> Option<Duration> {
+    seconds.map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
+}
+
+/// Block until `n` of the futures are done or the time is over.
+#[pyfunction]
+#[pyo3(signature = (futures, n, timeout))]
+pub fn wait(
+    py: Python<'_>,
+    futures: Vec<Bound<'_, FutureBase>>,
+    n: usize,
+    timeout: Option<f64>,
+) -> PyResult<()> {
+    let limit = self::timeout(timeout);
+    let Some(session) = futures.iter().find_map(|future| future.get().session()) else { return Ok(()) };
+    let waiter = Waiter::new(n.min(futures.len()));
+    let mut watched = Vec::new();
+    for future in &futures {
+        let Some(cell) = future.get().cell() else { continue };
+        if cell.watch(&waiter) {
+            watched.push(cell);
+        } else {
+            waiter.count(1);
+        }
+        if waiter.is_satisfied() {
+            break;
+        }
+    }
+    let result = block(py, session, &waiter, None, limit);
+    if !waiter.is_satisfied() || n < futures.len() {
+        watched.iter().for_each(|cell| cell.unwatch(&waiter));
+    }
+    result.map(drop)
+}

@@ -1,0 +1,75 @@
+//! The zygote's end of its link to the node, as its Python loop uses it.
+
+use paceline_proto::SlotId;
+use paceline_slot::zygote;
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::prelude::*;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+fn os_error(error: io::Error) -> PyErr {
+    match error.raw_os_error() {
+        Some(code) => PyOSError::new_err((code, error.to_string())),
+        None => PyOSError::new_err(error.to_string()),
+    }
+}
+
+#[pyclass(frozen, module = "paceline._native")]
+pub struct Zygote {
+    inner: Mutex<Option<zygote::Zygote>>,
+}
+
+#[pymethods]
+impl Zygote {
+    #[new]
+    fn new(descriptor: RawFd) -> PyResult<Zygote> {
+        // SAFETY: the node made this descriptor for us alone; nobody else in this process knows it.
+        let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let inner = zygote::Zygote::new(socket).map_err(os_error)?;
+        Ok(Zygote { inner: Mutex::new(Some(inner)) })
+    }
+
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Birth>> {
+        let born = py.detach(|| match &mut *self.inner.lock() {
+            Some(zygote) => zygote.next(),
+            None => Ok(None),
+        });
+        Ok(born.map_err(os_error)?.map(|birth| Birth { slot: birth.slot, inner: Mutex::new(Some(birth)) }))
+    }
+
+    fn forked(&self, birth: &Bound<'_, Birth>, pid: u32) -> PyResult<()> {
+        let taken = birth.get().inner.lock().take();
+        let (Some(birth), Some(zygote)) = (taken, &mut *self.inner.lock()) else { return Ok(()) };
+        zygote.forked(birth, pid).map_err(os_error)
+    }
+}
+
+#[pyclass(frozen, module = "paceline._native")]
+pub struct Birth {
+    slot: SlotId,
+    inner: Mutex<Option<zygote::Birth>>,
+}
+
+#[pymethods]
+impl Birth {
+    #[getter]
+    fn slot(&self) -> u64 {
+        self.slot.0
+    }
+
+    fn close(&self) {
+        self.inner.lock().take();
+    }
+}
+
+impl Birth {
+    /// In the forked child: leave the zygote behind. Gives the slot's id, its control socket and its page.
+    pub fn become_slot(&self, zygote: &Zygote) -> PyResult<(SlotId, OwnedFd, OwnedFd)> {
+        let birth = self.inner.lock().take();
+        let birth = birth.ok_or_else(|| PyRuntimeError::new_err("this slot was born already"))?;
+        let zygote = zygote.inner.lock().take();
+        let zygote = zygote.ok_or_else(|| PyRuntimeError::new_err("not in a zygote's child"))?;
+        birth.become_slot(zygote).map_err(os_error)
+    }
+}

@@ -1,0 +1,205 @@
+//! The companion thread: the node's messages always, the client's while user code runs.
+//!
+//! It sleeps while short calls come and go. The main thread sets a timer as it begins a call; only if that fires while
+//! user code still runs does the companion take the link over, and it gives it back when the main thread has nothing
+//! more to do.
+//!
+//! * CP-1: it never waits for the main thread and never enters the language runtime.
+//! * CP-2: when the node is gone, so is the slot, within [`LEAVE_WITHIN`].
+
+use crate::runtime::{FLUSH_AFTER, LinkInUse, Shared, State};
+use bytes::BytesMut;
+use paceline_net::{clock, fds, poll, signals};
+use paceline_proto::control::{NodeToSlot, SlotToNode};
+use paceline_proto::frame::Decoder;
+use paceline_proto::{LeaseId, SlotId};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::{Signal, getpid, kill_process};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A call that has run for this long is announced to the client.
+const ANNOUNCE_AFTER: Duration = Duration::from_millis(2);
+/// How long user code may go on after the node is gone.
+const LEAVE_WITHIN: Duration = Duration::from_millis(500);
+
+pub(crate) fn start(slot: SlotId, shared: Arc<Shared>) -> io::Result<()> {
+    say(&shared, &SlotToNode::Ready { slot, pid: std::process::id() });
+    std::thread::Builder::new().name("paceline-companion".into()).stack_size(256 << 10).spawn(move || {
+        signals::block_all();
+        Companion::new(shared).run();
+    })?;
+    Ok(())
+}
+
+/// Send to the node. It reads at once and messages are short, so a full socket means that it is gone.
+pub(crate) fn say(shared: &Shared, message: &SlotToNode) {
+    let mut bytes = Vec::new();
+    if message.encode(&mut bytes).is_ok() {
+        let _ = fds::send_with_fds(&shared.control, &bytes, &[]);
+    }
+}
+
+struct Companion {
+    shared: Arc<Shared>,
+    decoder: Decoder,
+    descriptors: VecDeque<OwnedFd>,
+}
+
+impl Companion {
+    fn new(shared: Arc<Shared>) -> Companion {
+        Companion { shared, decoder: Decoder::default(), descriptors: VecDeque::new() }
+    }
+
+    fn run(mut self) {
+        loop {
+            let link = self.served_link();
+            let mut waits = vec![
+                PollFd::new(&self.shared.control, PollFlags::IN),
+                PollFd::new(&self.shared.companion_timer, PollFlags::IN),
+                PollFd::new(&self.shared.companion_wake, PollFlags::IN),
+            ];
+            if let Some((socket, interest)) = &link {
+                waits.push(PollFd::from_borrowed_fd(socket.as_fd(), *interest));
+            }
+            let _ = poll::wait(&mut waits, None);
+            let ready: Vec<bool> = waits.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(waits);
+            if ready[2] {
+                self.shared.companion_wake.clear();
+            }
+            if ready[1] {
+                self.shared.companion_timer.clear();
+                self.on_timer();
+            }
+            if ready.get(3) == Some(&true) {
+                self.serve();
+            }
+            if ready[0] && !self.on_control() {
+                return self.leave();
+            }
+        }
+    }
+
+    /// The link, if it is the companion's to serve now.
+    fn served_link(&self) -> Option<(Arc<OwnedFd>, PollFlags)> {
+        let state = self.shared.state.lock();
+        if !state.companion_serves {
+            return None;
+        }
+        let interest = if state.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        state.link.as_ref().map(|in_use| (in_use.link.socket(), interest))
+    }
+
+    fn on_timer(&self) {
+        let now = clock::now();
+        let mut state = self.shared.state.lock();
+        state.timer_due = None;
+        if !state.busy {
+            return;
+        }
+        if state.core.unsent() > 0 {
+            state.flush(now);
+        }
+        let ran = Duration::from_nanos(now.saturating_sub(self.shared.page.since()));
+        let next = if ran < FLUSH_AFTER {
+            FLUSH_AFTER - ran
+        } else {
+            if !state.companion_serves {
+                state.companion_serves = true;
+                state.receive();
+            }
+            if ran < ANNOUNCE_AFTER {
+                ANNOUNCE_AFTER - ran
+            } else {
+                announce(&mut state);
+                return;
+            }
+        };
+        state.timer_due = Some(now + next.as_nanos() as u64);
+        self.shared.companion_timer.arm(next);
+    }
+
+    /// The client has something to say, or takes more, while user code runs.
+    fn serve(&self) {
+        let mut state = self.shared.state.lock();
+        if state.companion_serves {
+            state.receive();
+            // Withdrawn and cancelled calls are answered at once.
+            state.flush(clock::now());
+        }
+    }
+
+    /// Handle what the node says. False: it is gone.
+    fn on_control(&mut self) -> bool {
+        let mut received = Vec::new();
+        let mut bytes = BytesMut::new();
+        let result = fds::receive_with_fds(&self.shared.control, &mut bytes, &mut received);
+        self.descriptors.extend(received);
+        match result {
+            Ok(0) => return false,
+            Ok(_) => self.decoder.feed(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(_) => return false,
+        }
+        loop {
+            match self.decoder.next_frame() {
+                Ok(None) => return true,
+                Ok(Some(frame)) => match NodeToSlot::decode(&frame) {
+                    Ok(message) => self.on_node(message),
+                    Err(_) => return false,
+                },
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn on_node(&mut self, message: NodeToSlot) {
+        let mut state = self.shared.state.lock();
+        match message {
+            NodeToSlot::Bind { client: _, needs } => state.needs = Some(needs),
+            NodeToSlot::Attach { lease } => {
+                let Some(socket) = self.descriptors.pop_front() else { return };
+                if state.core.lease() != Some(lease) && !state.busy {
+                    self.shared.page.reset();
+                }
+                state.core.attach(lease);
+                state.link = Some(LinkInUse::new(socket));
+                state.detaching = None;
+            }
+            NodeToSlot::Detach { lease } => self.on_detach(&mut state, lease),
+            NodeToSlot::Exit => state.exit = true,
+        }
+        drop(state);
+        self.shared.main_wake.wake();
+    }
+
+    fn on_detach(&self, state: &mut State, lease: LeaseId) {
+        if state.core.lease() == Some(lease) {
+            state.core.detach(lease);
+            state.link = None;
+        }
+        if state.busy {
+            state.detaching = Some(lease);
+        } else {
+            say(&self.shared, &SlotToNode::Detached { lease });
+        }
+    }
+
+    /// The node is gone. The main thread leaves by itself if it can.
+    fn leave(self) {
+        self.shared.state.lock().exit = true;
+        self.shared.main_wake.wake();
+        std::thread::sleep(LEAVE_WITHIN);
+        let _ = kill_process(getpid(), Signal::KILL);
+    }
+}
+
+fn announce(state: &mut State) {
+    if let Some(message) = state.core.announce_running() {
+        state.send(&message);
+    }
+}

@@ -1,0 +1,289 @@
+//! The main thread's side of a slot, and what it shares with the companion.
+//!
+//! * RT-1: whoever touches the link or the queue of calls holds the lock; nobody blocks or runs user code under it.
+//! * RT-2: a reply is handed to the link when no call waits, when [`FLUSH_BYTES`] have gathered, or after
+//!   [`FLUSH_AFTER`], by the companion if the main thread is busy.
+//! * RT-3: the page names a call from before user code sees it until after it has returned.
+
+use crate::companion;
+use paceline_core::slot::{Effect, Slot};
+use paceline_net::{Link, Page, Received, clock, poll, spin};
+use paceline_proto::control::SlotToNode;
+use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
+use paceline_proto::{Bytes, FunctionId, LeaseId, Resources, Seq, SlotId};
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A reply waits at most this long for others to travel with.
+pub(crate) const FLUSH_AFTER: Duration = Duration::from_micros(200);
+/// Replies are sent once they have this many bytes together.
+const FLUSH_BYTES: usize = 16 << 10;
+
+/// What the main thread does next.
+#[derive(Debug)]
+pub enum Next {
+    /// Be in this environment from now on.
+    Environment(Environment),
+    /// Run this call, then hand in its reply.
+    Call(Call),
+    /// Leave.
+    Exit,
+}
+
+/// Everything both threads use.
+pub(crate) struct Shared {
+    pub state: Mutex<State>,
+    pub page: Page,
+    /// Wakes the main thread when it waits for calls.
+    pub main_wake: poll::Wake,
+    /// Wakes the companion.
+    pub companion_wake: poll::Wake,
+    pub companion_timer: poll::Timer,
+    pub control: OwnedFd,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub core: Slot,
+    pub link: Option<LinkInUse>,
+    pub functions: HashMap<FunctionId, Bytes>,
+    pub environment: Option<Environment>,
+    pub needs: Option<Resources>,
+    pub exit: bool,
+    /// When the companion's timer will fire, if it will.
+    pub timer_due: Option<u64>,
+    /// The companion serves the link because user code has been running for a while.
+    pub companion_serves: bool,
+    /// A lease that is over and must be reported as soon as nothing of it runs.
+    pub detaching: Option<LeaseId>,
+    /// User code runs.
+    pub busy: bool,
+    began: u64,
+    effects: Vec<Effect>,
+}
+
+/// The data link, with what belongs to its use.
+pub(crate) struct LinkInUse {
+    pub link: Link,
+    last_flush: u64,
+    unsent_bytes: usize,
+}
+
+impl LinkInUse {
+    pub fn new(socket: OwnedFd) -> LinkInUse {
+        LinkInUse { link: Link::new(socket), last_flush: 0, unsent_bytes: 0 }
+    }
+}
+
+impl State {
+    /// Read what is there and take it in. A link that broke is dropped; the client or the node will act.
+    pub fn receive(&mut self) {
+        while let Some(in_use) = &mut self.link {
+            let received = in_use.link.receive();
+            if self.take_frames().is_err() {
+                // Its client speaks nonsense: nothing it asked for can be trusted. The node sees us go and tells it.
+                self.link = None;
+                self.exit = true;
+            }
+            match received {
+                Ok(Received::More) => {}
+                Ok(Received::All | Received::Nothing) => break,
+                Ok(Received::Closed) | Err(_) => self.link = None,
+            }
+        }
+    }
+
+    fn take_frames(&mut self) -> Result<(), paceline_proto::Error> {
+        while let Some(in_use) = &mut self.link {
+            let Some(frame) = in_use.link.next_frame()? else { break };
+            self.core.on_message(ToSlot::decode(frame)?, &mut self.effects);
+            for effect in self.effects.drain(..) {
+                match effect {
+                    Effect::Send(message) => {
+                        message.encode(in_use.link.out())?;
+                    }
+                    Effect::Define { function, bytes } => {
+                        self.functions.insert(function, bytes);
+                    }
+                    Effect::Environment(environment) => self.environment = Some(environment),
+                    // Interrupting running code comes with cancellation of running tasks.
+                    Effect::Interrupt { .. } => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Send every reply that has been made.
+    pub fn flush(&mut self, now: u64) {
+        let Some(in_use) = &mut self.link else { return };
+        if let Some(replies) = self.core.replies_to_send() {
+            encode_replies(&replies, in_use.link.out());
+        }
+        in_use.last_flush = now;
+        in_use.unsent_bytes = 0;
+        if in_use.link.flush().is_err() {
+            self.link = None;
+        }
+    }
+
+    /// Say something that is not a reply, at once.
+    pub fn send(&mut self, message: &FromSlot) {
+        let Some(in_use) = &mut self.link else { return };
+        if message.encode(in_use.link.out()).is_err() || in_use.link.flush().is_err() {
+            self.link = None;
+        }
+    }
+
+    /// Whether bytes wait for the socket to take them.
+    pub fn wants_to_write(&self) -> bool {
+        self.link.as_ref().is_some_and(|in_use| in_use.link.pending() > 0)
+    }
+
+    fn flush_is_due(&self, now: u64) -> bool {
+        let Some(in_use) = &self.link else { return false };
+        in_use.unsent_bytes >= FLUSH_BYTES || now - in_use.last_flush >= FLUSH_AFTER.as_nanos() as u64
+    }
+}
+
+/// A batch whose frame would be too long goes reply by reply; one that alone is too long becomes an error.
+fn encode_replies(message: &FromSlot, out: &mut Vec<u8>) {
+    if message.encode(out).is_ok() {
+        return;
+    }
+    let FromSlot::Replies { first, replies } = message else { return };
+    for (index, reply) in replies.iter().enumerate() {
+        let first = first + index as u64;
+        let one = FromSlot::Replies { first, replies: vec![reply.clone()] };
+        if let Err(error) = one.encode(out) {
+            let payload = Bytes::from(error.to_string());
+            let reply = Reply { status: Status::Unsendable, payload, ..reply.clone() };
+            FromSlot::Replies { first, replies: vec![reply] }.encode(out).expect("a short reply fits a frame");
+        }
+    }
+}
+
+/// A slot as its main thread uses it.
+pub struct Runtime {
+    shared: Arc<Shared>,
+}
+
+impl Runtime {
+    /// Start the companion and tell the node that this slot is ready.
+    pub fn start(slot: SlotId, control: OwnedFd, page: OwnedFd) -> io::Result<Runtime> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            page: Page::open(page)?,
+            main_wake: poll::Wake::new()?,
+            companion_wake: poll::Wake::new()?,
+            companion_timer: poll::Timer::new()?,
+            control,
+        });
+        companion::start(slot, shared.clone())?;
+        Ok(Runtime { shared })
+    }
+
+    /// How many CPUs this slot was given.
+    pub fn needs(&self) -> Option<Resources> {
+        self.shared.state.lock().needs
+    }
+
+    /// The bytes of a function that a call names.
+    pub fn function(&self, id: FunctionId) -> Option<Bytes> {
+        self.shared.state.lock().functions.get(&id).cloned()
+    }
+
+    /// Hand in the outcome of the call that ran, if one did, and get the next thing to do. Never blocks; none means
+    /// that there is nothing to do and the caller should [`Runtime::wait`].
+    pub fn advance(&self, finished: Option<(Seq, Status, Bytes)>) -> Option<Next> {
+        let now = clock::now();
+        let mut guard = self.shared.state.lock();
+        let state = &mut *guard;
+        if let Some((seq, status, payload)) = finished {
+            self.finish(state, now, seq, status, payload);
+        }
+        if state.exit {
+            state.flush(now);
+            return Some(Next::Exit);
+        }
+        if !state.core.has_waiting() {
+            state.flush(now);
+            state.receive();
+        }
+        self.next(state, now)
+    }
+
+    fn next(&self, state: &mut State, now: u64) -> Option<Next> {
+        if state.core.has_waiting()
+            && let Some(environment) = state.environment.take()
+        {
+            return Some(Next::Environment(environment));
+        }
+        let call = state.core.claim()?;
+        state.busy = true;
+        state.began = now;
+        self.shared.page.begin(call.seq, now);
+        let due = now + FLUSH_AFTER.as_nanos() as u64;
+        if state.timer_due.is_none_or(|at| at > due) {
+            state.timer_due = Some(due);
+            self.shared.companion_timer.arm(FLUSH_AFTER);
+        }
+        Some(Next::Call(call))
+    }
+
+    fn finish(&self, state: &mut State, now: u64, seq: Seq, status: Status, payload: Bytes) {
+        state.busy = false;
+        self.shared.page.end(seq);
+        let took = Duration::from_nanos(now - state.began);
+        if let Some(in_use) = &mut state.link {
+            in_use.unsent_bytes += payload.len();
+        }
+        state.core.finish(Reply { seq, status, took, payload });
+        if let Some(lease) = state.detaching.take() {
+            companion::say(&self.shared, &SlotToNode::Detached { lease });
+        }
+        if state.flush_is_due(now) {
+            state.flush(now);
+        }
+    }
+
+    /// Block until there may be something to do. Call it without any lock of the language runtime.
+    pub fn wait(&self) {
+        let Some((link, peer_cpu, interest)) = self.start_waiting() else { return };
+        if let Some(link) = &link
+            && spin::until_readable(link, peer_cpu)
+        {
+            return;
+        }
+        let wake = self.shared.main_wake.as_fd();
+        let mut descriptors = vec![PollFd::from_borrowed_fd(wake, PollFlags::IN)];
+        if let Some(link) = &link {
+            descriptors.push(PollFd::from_borrowed_fd(link.as_fd(), interest));
+        }
+        let _ = poll::wait(&mut descriptors, None);
+        if descriptors[0].revents().contains(PollFlags::IN) {
+            self.shared.main_wake.clear();
+        }
+    }
+
+    /// None if there is something to do already.
+    fn start_waiting(&self) -> Option<(Option<Arc<OwnedFd>>, u16, PollFlags)> {
+        let mut state = self.shared.state.lock();
+        if state.exit || state.core.has_waiting() {
+            return None;
+        }
+        if state.companion_serves {
+            state.companion_serves = false;
+            self.shared.companion_wake.wake();
+        }
+        let interest = if state.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let peer_cpu = state.link.as_ref().map_or(u16::MAX, |in_use| in_use.link.peer_cpu());
+        let link = state.link.as_ref().map(|in_use| in_use.link.socket());
+        Some((link, peer_cpu, interest))
+    }
+}

@@ -1,0 +1,102 @@
+"""Paceline: run Python work on a pool of processes, on this machine and beyond.
+
+    import paceline as pl
+
+    pl.connect()
+
+    @pl.remote
+    def square(x):
+        return x * x
+
+    square.map(range(10))
+
+Importing this module costs next to nothing: every name below is loaded when it is first used.
+"""
+
+import sys
+
+TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer than all of this module
+
+if TYPE_CHECKING:
+    from paceline import errors as errors
+    from paceline._cluster import Cluster, connect, shutdown
+    from paceline._future import Future
+    from paceline._map import map
+    from paceline._native import __version__
+    from paceline._remote import RemoteFunction, remote
+    from paceline._waiting import as_completed, wait
+    from paceline.errors import (
+        ArgumentNotSerializable,
+        ClusterClosed,
+        FunctionNotSerializable,
+        NodeLost,
+        NoResources,
+        NotConnected,
+        PacelineError,
+        PoisonTask,
+        QueueFull,
+        RemoteError,
+        RemoteTraceback,
+        ResultNotSerializable,
+        SerializationError,
+        SlotDied,
+        TaskTimeout,
+    )
+
+__all__ = [
+    "ArgumentNotSerializable",
+    "Cluster",
+    "ClusterClosed",
+    "FunctionNotSerializable",
+    "Future",
+    "NoResources",
+    "NodeLost",
+    "NotConnected",
+    "PacelineError",
+    "PoisonTask",
+    "QueueFull",
+    "RemoteError",
+    "RemoteFunction",
+    "RemoteTraceback",
+    "ResultNotSerializable",
+    "SerializationError",
+    "SlotDied",
+    "TaskTimeout",
+    "__version__",
+    "as_completed",
+    "connect",
+    "errors",
+    "map",
+    "remote",
+    "shutdown",
+    "wait",
+]
+
+# Where each name lives. What is not listed is an error class.
+_HOMES = {
+    "Cluster": "_cluster",
+    "Future": "_future",
+    "RemoteFunction": "_remote",
+    "__version__": "_native",
+    "as_completed": "_waiting",
+    "connect": "_cluster",
+    "map": "_map",
+    "remote": "_remote",
+    "shutdown": "_cluster",
+    "wait": "_waiting",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = "paceline." + _HOMES.get(name, "errors")
+        __import__(home)
+        value = sys.modules[home] if name == "errors" else getattr(sys.modules[home], name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return __all__

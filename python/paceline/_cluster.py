@@ -1,0 +1,330 @@
+"""Which cluster there is, and which one is current.
+
+Owns: `connect`, `shutdown`, `Cluster`, the current cluster of each context, and what happens to clusters at a
+fork and at the end of the program.
+
+* CL-1: current is the cluster of the innermost `with` in this context, else the last connected one that is
+  still open.
+* CL-2: a forked child never touches its parent's cluster; the first use there starts one of its own, of the
+  same size.
+* CL-3: inside a slot nothing is connected: user modules may call `connect` while they are imported there.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+from contextvars import ContextVar
+
+from paceline import _slot
+from paceline._checks import whole_number
+from paceline.errors import ClusterClosed, NotConnected, PacelineError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from paceline._native import Session
+    from paceline._status import Status
+
+SPARES = 1
+
+
+class _Holder:
+    """What has a session: a cluster, or the place that follows the last connected one."""
+
+    _session: Session | None = None
+
+
+_latest = _Holder()
+context: ContextVar[_Holder] = ContextVar("paceline.cluster", default=_latest)
+"""Where remote functions look for their session. The default follows the last connected cluster."""
+
+_entered: ContextVar[tuple[Cluster, ...]] = ContextVar("paceline.entered", default=())
+_open: list[Cluster] = []
+_lock = _thread.RLock()  # a signal handler may close a cluster while one is being opened
+_watching = False
+
+
+class Cluster(_Holder):
+    """A cluster this program is connected to. Made by `connect`.
+
+    In a `with` statement it is the current cluster of the block, and closed at the end of the outermost one.
+
+    >>> import paceline as pl
+    >>> with pl.connect(cpus=2) as cluster:
+    ...     cluster.cpus
+    2
+    """
+
+    def __init__(self, cpus: int, name: str | None) -> None:
+        self.cpus = cpus
+        self.name = name
+        self._closed = False
+        self._depth = 0
+        self._surroundings: tuple[str, list[str]] | None = None
+
+    def close(self) -> None:
+        """End the cluster. Tasks that have not ended are cancelled. Harmless when repeated."""
+        self._close()
+
+    def status(self) -> Status:
+        """What the cluster has and does, as a dictionary that prints as a report.
+
+        >>> import paceline as pl
+        >>> with pl.connect(cpus=1) as cluster:
+        ...     len(cluster.status()["nodes"])
+        1
+        """
+        from paceline._status import Status
+
+        return Status(self._connected().status())
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        """The machines of the cluster, as `status` tells of them."""
+        return list(self.status().get("nodes", ()))
+
+    def __enter__(self) -> Cluster:
+        if self._closed:
+            raise ClusterClosed()
+        _entered.set((*_entered.get(), self))
+        context.set(self)
+        with _lock:
+            self._depth += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        outer = list(_entered.get())
+        if self in outer:
+            del outer[len(outer) - 1 - outer[::-1].index(self)]
+        _entered.set(tuple(outer))
+        context.set(outer[-1] if outer else _latest)
+        with _lock:
+            self._depth -= 1
+            last = self._depth == 0
+        if last:
+            self.close()
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        return f"<paceline.Cluster{name}: {'closed' if self._closed else f'embedded, {self.cpus} cpus'}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a cluster cannot be sent to another process")
+
+    def _itself(self) -> Cluster:
+        return self
+
+    def _connected(self) -> Session:
+        """The session. Started here in a forked child, where the parent's is of no use."""
+        if self._closed:
+            raise ClusterClosed()
+        session = self._session
+        if session is None:
+            if _slot.number is not None:
+                raise _inside_a_slot()
+            session = self._start()
+        return session
+
+    def _start(self) -> Session:
+        from paceline._native import Session
+
+        with _lock:
+            if self._session is None:
+                directory, path = _surroundings()
+                self._session = Session.embedded(
+                    cpus=self.cpus,
+                    spares=SPARES,
+                    command=zygote_command(),
+                    directory=directory,
+                    path=path,
+                    environment={name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ},
+                )
+                self._surroundings = (directory, path)
+                _follow()
+            return self._session
+
+    def _refresh(self) -> None:
+        """Tell slots if the directory or `sys.path` has changed since they were told."""
+        surroundings = _surroundings()
+        if surroundings != self._surroundings and self._session is not None:
+            self._session.refresh(*surroundings)
+            self._surroundings = surroundings
+
+    def _close(self) -> int:
+        with _lock:
+            session, self._session = self._session, None
+            self._closed = True
+            if self in _open:
+                _open.remove(self)
+            _follow()
+        return session.close() if session is not None else 0
+
+
+def connect(address: str | None = None, *, cpus: int | None = None, name: str | None = None) -> Cluster:
+    """Start a cluster on this machine, inside this program, with one slot for each CPU this process may use.
+
+    It becomes the current cluster: remote functions run there. It ends with `close`, at the end of its `with`
+    block, by `shutdown`, or with the program. `cpus` sets its size.
+
+    >>> import paceline as pl
+    >>> cluster = pl.connect(cpus=1)
+    >>> pl.remote(sum)([1, 2, 3])
+    6
+    >>> cluster.close()
+    """
+    _embedded_only(address)
+    if cpus is None:
+        from paceline._machine import usable_cpus
+
+        cpus = usable_cpus()
+    else:
+        cpus = whole_number("cpus", cpus, least=1)
+    cluster = Cluster(cpus, name)
+    if _slot.number is not None:
+        return cluster
+    _watch_process()
+    cluster._start()
+    with _lock:
+        _open.append(cluster)
+        _follow()
+    return cluster
+
+
+def shutdown() -> None:
+    """Close every cluster this program is connected to. Harmless when there is none.
+
+    >>> import paceline as pl
+    >>> pl.shutdown()
+    """
+    for cluster in reversed(_open[:]):
+        cluster.close()
+
+
+def current() -> Cluster:
+    """The cluster that remote functions of this context run on. Raises `NotConnected` when there is none."""
+    holder = context.get()
+    if isinstance(holder, Cluster):
+        return holder
+    with _lock:
+        if _open:
+            return _open[-1]
+    if _slot.number is not None:
+        raise _inside_a_slot()
+    raise NotConnected()
+
+
+def current_or_new() -> Cluster:
+    """The current cluster; a new one when there is none."""
+    try:
+        return current()
+    except NotConnected:
+        if _slot.number is not None:
+            raise
+        return connect()
+
+
+def zygote_command() -> list[str]:
+    """The command that starts the process slots are forked from. The core appends a descriptor to it."""
+    if not sys.executable:
+        raise PacelineError(
+            "sys.executable is empty, so there is no interpreter to start slots with",
+            hint="set sys.executable to the path of a python before connecting",
+        )
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return [sys.executable, *_interpreter_flags(), "-c", _ZYGOTE, home, *_sendable(sys.argv)]
+
+
+# paceline is imported from where we have it, whatever the zygote's own path says; the directory it starts in
+# must not be able to stand in for a module of the standard library.
+_ZYGOTE = (
+    "import sys; path = sys.path[:]; sys.path.insert(0, sys.argv[1]); import paceline; "
+    "sys.path[:] = filter(None, path); from paceline._slot.zygote import main; main()"
+)
+
+
+def _interpreter_flags() -> list[str]:
+    """The flags this interpreter runs with. As `subprocess` finds them, without the time its import takes."""
+    flags = sys.flags
+    letters = {"B": flags.dont_write_bytecode, "S": flags.no_site, "b": flags.bytes_warning, "O": flags.optimize}
+    if flags.isolated:
+        letters["I"] = 1
+    else:
+        letters |= {"E": flags.ignore_environment, "s": flags.no_user_site, "P": flags.safe_path}
+    found = [f"-{letter * int(count)}" for letter, count in letters.items() if count]
+    implied = {"error::BytesWarning", "default::BytesWarning"} | ({"default"} if flags.dev_mode else set())
+    found += [f"-W{option}" for option in sys.warnoptions if option not in implied]
+    for name, value in sys._xoptions.items():
+        if name != "importtime":  # it asks about the client's imports
+            found += ["-X", name if value is True else f"{name}={value}"]
+    return found
+
+
+def _surroundings() -> tuple[str, list[str]]:
+    """The working directory and `sys.path`, as another process can use them."""
+    try:
+        directory = os.getcwd()
+    except OSError:
+        directory = "/"  # it was deleted
+    path = [os.path.join(directory, entry) for entry in sys.path if isinstance(entry, str)]
+    return directory, _sendable(os.path.normpath(entry) for entry in path)
+
+
+def _sendable(texts: Any) -> list[str]:
+    """Those of the texts that are text: names of files may hold bytes that are none."""
+    return [text for text in texts if text.isprintable() or text.encode("utf-8", "ignore").decode() == text]
+
+
+def _embedded_only(address: str | None) -> None:
+    remedy = "leave out the address"
+    if address is None:
+        address = os.environ.get("PACELINE_ADDRESS") or None
+        remedy = "unset PACELINE_ADDRESS"
+    if address is not None:
+        raise PacelineError(
+            f"cannot connect to {address}: clusters on other machines come in a later version",
+            hint=f"{remedy} to run on this machine",
+        )
+
+
+def _inside_a_slot() -> NotConnected:
+    return NotConnected(
+        "remote functions cannot be called from inside a task yet",
+        hint="call the plain function: .original(...)",
+    )
+
+
+def _follow() -> None:
+    """Let the default of every context follow the last connected cluster. Called with the lock held."""
+    _latest._session = _open[-1]._session if _open else None
+
+
+def _watch_process() -> None:
+    """Ask, once, to be told when this process forks and when it ends."""
+    global _watching
+    if not _watching:
+        _watching = True
+        import atexit
+
+        os.register_at_fork(after_in_child=_after_fork)
+        atexit.register(_at_exit)
+
+
+def _after_fork() -> None:
+    global _lock
+    from paceline._native import after_fork_in_child
+
+    _lock = _thread.RLock()  # whoever held it is not in this process
+    after_fork_in_child()
+    _latest._session = None
+    for cluster in _open:
+        cluster._session = None
+
+
+def _at_exit() -> None:
+    cancelled = sum(cluster._close() for cluster in reversed(_open[:]))
+    if cancelled and sys.stderr is not None:
+        tasks = "1 task that had" if cancelled == 1 else f"{cancelled} tasks that had"
+        print(f"paceline: cancelled {tasks} not ended at exit", file=sys.stderr)

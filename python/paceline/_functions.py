@@ -1,0 +1,97 @@
+"""Turns a function into bytes for slots, and knows when those bytes are stale.
+
+Owns: the choice between reference and value, and what to watch. `_slot.load` is the other end.
+
+* FU-1: a function that a slot can import goes as its name, also if the module holds it decorated by `remote`.
+* FU-2: a function sent by value is watched together with every function it reaches: rebinding any global or
+  closure variable that their code reads makes the bytes stale, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from paceline._pickling import Reach, encode_by_cloudpickle, encode_plainly, function_reference
+from paceline._slot import CLOUDPICKLE, PICKLE, REFERENCE
+from paceline._slot.rebuild import FunctionType, plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paceline._native import Function, Session, Watch
+    from paceline._remote import Options
+
+
+class Package:
+    """One function with its bytes, kept until they are stale, and its handle in each session that knows it."""
+
+    def __init__(self, function: object) -> None:
+        self._function = function
+        self._packed: _Packed | None = None
+
+    def handle(
+        self, session: Session, options: Options, before: Callable[[], object]
+    ) -> tuple[Function, Callable[[], bool]]:
+        """The function as this session ships it, and whether that still holds.
+
+        `before` comes before new bytes.
+        """
+        packed = self._packed
+        if packed is None or not packed.watch.unchanged():
+            packed = self._packed = _Packed(*pack(self._function))
+        key = (session, options["cpus"], options["retries"], options["priority"])
+        function = packed.handles.get(key)
+        if function is None:
+            before()
+            function = session.function(packed.payload, name_of(self._function), **options)
+            open_ones = {key: handle for key, handle in packed.handles.items() if not key[0].closed}
+            packed.handles = {**open_ones, key: function}
+        return function, packed.watch.unchanged
+
+
+class _Packed:
+    def __init__(self, payload: bytes, watch: Watch) -> None:
+        self.payload = payload
+        self.watch = watch
+        self.handles: dict[tuple[Session, float, int, int], Function] = {}
+
+
+def pack(function: object) -> tuple[bytes, Watch]:
+    """A function's bytes, and the watch that tells when they must be made anew."""
+    from paceline._native import Watch
+
+    reach = Reach(Watch.MISSING)
+    payload = encode(function, reach)
+    return payload, Watch(reach.globals, reach.cells)
+
+
+def encode(function: object, reach: Reach) -> bytes:
+    """A function's bytes. What they depend on is noted in `reach`."""
+    function = plain(function)
+    if isinstance(function, FunctionType):
+        reference = function_reference(function)
+        if reference is not None:
+            return REFERENCE + "\0".join(reference).encode()
+    try:
+        return PICKLE + encode_plainly(function, reach)
+    except Exception:
+        pass  # a class of the main script, or something odd
+    try:
+        return CLOUDPICKLE + encode_by_cloudpickle(function, reach)
+    except Exception as error:
+        from paceline._explain import explain_function
+
+        raise explain_function(function, name_of(function), error) from error
+
+
+def name_of(function: object) -> str:
+    """What to call a function in messages.
+
+    >>> name_of(len)
+    'len'
+    """
+    function = plain(function)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    if not isinstance(name, str):
+        inner = getattr(function, "func", None)  # functools.partial
+        return name_of(inner) if callable(inner) else type(function).__qualname__
+    return name.rpartition("<locals>.")[2]

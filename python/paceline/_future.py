@@ -1,0 +1,69 @@
+"""The future of one task.
+
+Owns the marriage of two classes: the core's `FutureBase`, which comes first and holds the state, and the
+standard library's `Future`, so that `concurrent.futures.wait`, `asyncio.wrap_future` and every `isinstance`
+work.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+
+from paceline._native import FutureBase
+from paceline.errors import PacelineError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any, NoReturn, TypeVar
+
+    T = TypeVar("T")
+else:
+    T = object  # the subscript below is for type checkers; `typing` stays out of programs that do not need it
+
+
+class Future(FutureBase, concurrent.futures.Future[T]):
+    """The outcome of a task that may not have ended yet. It is a `concurrent.futures.Future` and can be
+    awaited.
+
+    >>> import paceline as pl
+    >>> with pl.connect(cpus=1):
+    ...     pl.remote(pow).submit(2, 10).result()
+    1024
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # the core's class comes first, and does not know the type of the value
+
+        def result(self, timeout: float | None = None) -> T: ...
+
+    def __await__(self) -> Generator[Any, None, T]:
+        import asyncio
+
+        return asyncio.wrap_future(self).__await__()
+
+    def set_running_or_notify_cancel(self) -> NoReturn:
+        raise _read_only()
+
+    def set_result(self, result: T) -> NoReturn:
+        raise _read_only()
+
+    def set_exception(self, exception: BaseException | None) -> NoReturn:
+        raise _read_only()
+
+    def __repr__(self) -> str:
+        if self.cancelled():
+            state = "cancelled"
+        elif self.done():
+            state = "done"
+        else:
+            state = "running" if self.running() else "waiting"
+        return f"<paceline.Future: task {self.task_id}, {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a future cannot be sent to another process; send its result()")
+
+
+def _read_only() -> PacelineError:
+    return PacelineError("the outcome of a task comes from the cluster and cannot be set")

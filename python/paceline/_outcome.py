@@ -1,0 +1,83 @@
+"""Turns what came back instead of a value into the exception to raise.
+
+Owns: decoding on the caller's side. The core calls `remote_error` for an exception of user code and `lost`
+for a task that Paceline itself gave up.
+
+* OU-1: neither ever raises; what cannot be decoded becomes a `RemoteError` that says so.
+"""
+
+from __future__ import annotations
+
+import _pickle
+
+from paceline import errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+KINDS: dict[str, type[errors.PacelineError]] = {
+    "slot-died": errors.SlotDied,
+    "poison": errors.PoisonTask,
+    "node-lost": errors.NodeLost,
+    "timeout": errors.TaskTimeout,
+    "no-resources": errors.NoResources,
+    "closed": errors.ClusterClosed,
+    "not-connected": errors.NotConnected,
+    "queue-full": errors.QueueFull,
+    "argument": errors.ArgumentNotSerializable,
+    "result": errors.ResultNotSerializable,
+    "function": errors.FunctionNotSerializable,
+}
+
+
+def remote_error(payload: bytes) -> BaseException:
+    """The user's exception out of the bytes that `paceline._slot.failure` made."""
+    try:
+        form, data, type_name, message, text, notes = _pickle.loads(payload)
+    except Exception as problem:
+        return errors.RemoteError("unknown", f"the exception could not be decoded: {problem!r}")
+    try:
+        error = _decode(form, data)
+    except BaseException as problem:
+        hint = f"the exception itself could not be decoded here: {type(problem).__name__}: {problem}"
+        error = errors.RemoteError(type_name, message, hint=hint)
+    if error is None:
+        error = errors.RemoteError(type_name, message, hint="the exception itself could not be pickled")
+    _attach(error, text, notes)
+    return error
+
+
+def lost(kind: str, fields: dict[str, Any]) -> BaseException:
+    """The error for a task without an outcome of its own. `fields` are those of the error class."""
+    if kind == "cancelled":
+        from concurrent.futures import CancelledError
+
+        return CancelledError()
+    try:
+        return KINDS[kind](**fields)
+    except Exception:
+        details = ", ".join(f"{name}: {value}" for name, value in fields.items())
+        return errors.PacelineError(f"{kind}: {details}" if details else kind)
+
+
+def _decode(form: str, data: bytes) -> BaseException | None:
+    from paceline._slot.failing import NOTHING, PARTS, assemble
+
+    if form == NOTHING:
+        return None
+    value = _pickle.loads(data)
+    error = assemble(*value) if form == PARTS else value
+    if not isinstance(error, BaseException):
+        raise TypeError(f"a {type(error).__name__} came instead of an exception")
+    return error
+
+
+def _attach(error: BaseException, text: str, notes: list[str]) -> None:
+    try:
+        if notes and not getattr(error, "__notes__", None):
+            for note in notes:
+                error.add_note(note)
+        error.__cause__ = errors.RemoteTraceback(text)
+    except Exception:
+        return  # an exception class that forbids even this still is the user's own

@@ -1,0 +1,51 @@
+"""Shows what slots print.
+
+Owns: the prefix of each line. The core calls `emit` on its callback thread with whole lines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
+STDOUT = 1
+
+
+def emit(slot: int, stream: int, text: bytes) -> None:
+    """Write lines of a slot to `sys.stdout` (stream 1) or `sys.stderr` (stream 2), each with its prefix.
+
+    The two are looked up at each call, so notebooks and tests that replace them see the lines.
+
+    >>> emit(3, 1, b"hello\\n")
+    [slot 3] hello
+    """
+    try:
+        target = sys.stdout if stream == STDOUT else sys.stderr
+        if target is None:
+            return
+        prefix = _prefix(slot, target)
+        lines = text.decode("utf-8", "replace").removesuffix("\n").split("\n")
+        _write(target, "".join(f"{prefix}{line}\n" for line in lines))
+    except Exception:
+        # A closed or broken terminal must not end the thread that also runs everybody's callbacks.
+        return
+
+
+def _prefix(slot: int, target: TextIO) -> str:
+    prefix = f"[slot {slot}] "
+    if target.isatty() and not os.environ.get("NO_COLOR"):
+        return f"\x1b[2m{prefix}\x1b[0m"
+    return prefix
+
+
+def _write(target: TextIO, text: str) -> None:
+    try:
+        target.write(text)
+    except UnicodeEncodeError:
+        encoding = target.encoding or "ascii"
+        target.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    target.flush()

@@ -1,0 +1,348 @@
+"""Remote functions.
+
+Owns: the `remote` decorator and `RemoteFunction`. What a call costs before the core takes over is spent here,
+so `__call__` and `submit` only ask whether the function was shipped to the current cluster as it is now.
+"""
+
+from __future__ import annotations
+
+from paceline import _cluster, _names
+from paceline._checks import whole_number
+from paceline._functions import Package, name_of
+from paceline._slot import rebuild
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
+
+    from paceline._cluster import Cluster
+    from paceline._future import Future
+    from paceline._native import Function, Session
+
+    P = ParamSpec("P")
+    Q = ParamSpec("Q")
+    R = TypeVar("R")
+    S = TypeVar("S")
+
+    class _Generic(Generic[P, R]): ...
+
+    class Options(TypedDict, total=False):
+        """What `remote` takes."""
+
+        cpus: float
+        retries: int
+        priority: int
+
+    class CallOptions(Options, total=False):
+        """What `options` takes."""
+
+        cluster: Cluster | None
+else:
+    P = R = None
+
+    class _Generic:
+        # As `typing.Generic` would, without the time its import takes.
+        __class_getitem__ = classmethod(type(list[int]))
+
+    def overload(function):
+        return function
+
+
+DEFAULTS: Options = {"cpus": 1.0, "retries": 3, "priority": 0}
+LOOKAHEAD = 256
+WRAPPED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
+
+
+class RemoteFunction(_Generic[P, R]):
+    """A function whose calls run on the current cluster. Made by `remote`.
+
+    >>> import paceline as pl
+    >>> @pl.remote
+    ... def double(x):
+    ...     return 2 * x
+    >>> with pl.connect(cpus=1):
+    ...     double(21), double.submit(4).result(), double.map(range(3)), double.original(1)
+    (42, 8, [0, 2, 4], 2)
+    """
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[P, R]
+
+    original: Callable[P, R]
+    """The plain function: calling it runs it here."""
+
+    def __init__(
+        self,
+        original: Callable[P, R],
+        options: Options,
+        *,
+        package: Package | None = None,
+        cluster: Cluster | None = None,
+    ) -> None:
+        self.original = self.__wrapped__ = original
+        self.__name__ = self.__qualname__ = name_of(original)
+        for name in WRAPPED:
+            try:
+                setattr(self, name, getattr(original, name))
+            except Exception:
+                continue  # not every callable has them, and annotations may fail to evaluate
+        self._options = options
+        self._package = Package(original) if package is None else package
+        self._cluster = cluster
+        self._current = _cluster.context.get if cluster is None else cluster._itself
+        # One tuple, so that another thread never sees half of a change.
+        self._shipped: tuple[Session | None, Callable[[], bool], Function] = _NOT_SHIPPED
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function on the cluster and return its value."""
+        session, unchanged, function = self._shipped
+        if session is not self._current()._session or not unchanged():
+            function = self._ship()
+        value: R = function.call(args, kwargs)
+        return value
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Start the function on the cluster and return its future.
+
+        >>> import paceline as pl
+        >>> with pl.connect(cpus=1):
+        ...     pl.remote(max).submit(3, 5).result()
+        5
+        """
+        session, unchanged, function = self._shipped
+        if session is not self._current()._session or not unchanged():
+            function = self._ship()
+        return function.submit(args, kwargs)
+
+    def map(self, items: Iterable[Any], *, chunksize: int | None = None, progress: bool = False) -> list[R]:
+        """Call the function with each item, and return the values in the order of the items.
+
+        `chunksize` items travel together; by default as many as keep all slots busy. `progress` shows a bar.
+
+        >>> import paceline as pl
+        >>> with pl.connect(cpus=1):
+        ...     pl.remote(abs).map([-1, 2, -3])
+        [1, 2, 3]
+        """
+        return self._map(items, False, chunksize, progress)
+
+    def starmap(
+        self, items: Iterable[Iterable[Any]], *, chunksize: int | None = None, progress: bool = False
+    ) -> list[R]:
+        """As `map`, where each item is the tuple of all arguments.
+
+        >>> import paceline as pl
+        >>> with pl.connect(cpus=1):
+        ...     pl.remote(pow).starmap([(2, 3), (3, 2)])
+        [8, 9]
+        """
+        return self._map(items, True, chunksize, progress)
+
+    def imap(self, items: Iterable[Any], chunksize: int = 1, lookahead: int | None = None) -> Iterator[R]:
+        """As `map`, but lazily: items are taken when there is use for them, so they may be without end.
+
+        At most `lookahead` items are taken beyond the values that were read.
+
+        >>> import itertools, paceline as pl
+        >>> with pl.connect(cpus=1):
+        ...     values = pl.remote(abs).imap(itertools.count(-2))
+        ...     [next(values) for _ in range(4)]
+        [2, 1, 0, 1]
+        """
+        return self._imap(items, True, chunksize, lookahead)
+
+    def imap_unordered(self, items: Iterable[Any], chunksize: int = 1, lookahead: int | None = None) -> Iterator[R]:
+        """As `imap`, but each value comes as soon as it is there, in any order.
+
+        >>> import paceline as pl
+        >>> with pl.connect(cpus=1):
+        ...     sorted(pl.remote(abs).imap_unordered([-1, -2, 3]))
+        [1, 2, 3]
+        """
+        return self._imap(items, False, chunksize, lookahead)
+
+    def options(self, **options: Unpack[CallOptions]) -> RemoteFunction[P, R]:
+        """The same function with other options: those of `remote`, and `cluster` to run it on.
+
+        >>> import paceline as pl
+        >>> with pl.connect(cpus=1):
+        ...     pl.remote(abs).options(retries=0, priority=5)(-1)
+        1
+        """
+        changed = dict(options)
+        cluster: Any = changed.pop("cluster", self._cluster)
+        if cluster is not None and not isinstance(cluster, _cluster.Cluster):
+            raise TypeError(f"cluster must be a Cluster, not {type(cluster).__name__}")
+        checked = _checked({**self._options, **changed})
+        return RemoteFunction(self.original, checked, package=self._package, cluster=cluster)
+
+    def _ship(self) -> Function:
+        """Hand the function, as it is now, to the cluster of this context."""
+        cluster = self._cluster or _cluster.current()
+        session = cluster._connected()
+        function, unchanged = self._package.handle(session, self._options, cluster._refresh)
+        self._shipped = (session, unchanged, function)
+        return function
+
+    def _handle(self) -> Function:
+        session, unchanged, function = self._shipped
+        if session is not self._current()._session or not unchanged():
+            return self._ship()
+        return function
+
+    def _map(self, items: Iterable[Any], star: bool, chunksize: int | None, progress: bool) -> list[R]:
+        if chunksize is not None:
+            chunksize = whole_number("chunksize", chunksize, least=1)
+        if not progress:
+            return self._handle().map(items, star, chunksize, None)
+        from paceline._progress import Bar, total_of
+
+        with Bar(self.__name__, total_of(items)) as bar:
+            return self._handle().map(items, star, chunksize, bar)
+
+    def _imap(self, items: Iterable[Any], ordered: bool, chunksize: int, lookahead: int | None) -> Iterator[R]:
+        chunksize = whole_number("chunksize", chunksize, least=1)
+        if lookahead is None:
+            lookahead = max(LOOKAHEAD, 4 * chunksize)
+        lookahead = whole_number("lookahead", lookahead, least=1)
+        return self._handle().imap(items, False, chunksize, ordered, lookahead)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type | None = None) -> RemoteFunction[P, R]: ...
+        @overload
+        def __get__(  # noqa: F811
+            self: RemoteFunction[Concatenate[S, Q], R], instance: S, owner: type | None = None
+        ) -> RemoteMethod[Q, R]: ...
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        # In a class body a remote function binds like any other.
+        return self if instance is None else RemoteMethod(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<paceline.RemoteFunction {self.__module__}.{self.__qualname__}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        reference = (self.__module__, self.__qualname__)
+        if _names.lookup(*reference) is self and _names.importable(self.__module__):
+            return rebuild.found, reference
+        # In two steps, because the original may well name this very object.
+        return object.__new__, (RemoteFunction,), (self.original, self._options)
+
+    def __setstate__(self, state: tuple[Callable[P, R], Options]) -> None:
+        RemoteFunction.__init__(self, *state)
+
+
+class RemoteMethod(_Generic[P, R]):
+    """A remote function taken from an instance, which becomes its first argument and so travels with each call."""
+
+    def __init__(self, function: RemoteFunction[..., R], instance: object) -> None:
+        self._function = function
+        self._instance = instance
+
+    @property
+    def original(self) -> Callable[P, R]:
+        """The plain bound method."""
+        from types import MethodType
+
+        return MethodType(self._function.original, self._instance)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(self._instance, *args, **kwargs)
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """See `RemoteFunction.submit`."""
+        return self._function.submit(self._instance, *args, **kwargs)
+
+    def map(self, items: Iterable[Any], *, chunksize: int | None = None, progress: bool = False) -> list[R]:
+        """See `RemoteFunction.map`."""
+        return self._shared().map(items, chunksize=chunksize, progress=progress)
+
+    def starmap(
+        self, items: Iterable[Iterable[Any]], *, chunksize: int | None = None, progress: bool = False
+    ) -> list[R]:
+        """See `RemoteFunction.starmap`."""
+        return self._shared().starmap(items, chunksize=chunksize, progress=progress)
+
+    def imap(self, items: Iterable[Any], chunksize: int = 1, lookahead: int | None = None) -> Iterator[R]:
+        """See `RemoteFunction.imap`."""
+        return self._shared().imap(items, chunksize, lookahead)
+
+    def imap_unordered(self, items: Iterable[Any], chunksize: int = 1, lookahead: int | None = None) -> Iterator[R]:
+        """See `RemoteFunction.imap_unordered`."""
+        return self._shared().imap_unordered(items, chunksize, lookahead)
+
+    def options(self, **options: Unpack[CallOptions]) -> RemoteMethod[P, R]:
+        """See `RemoteFunction.options`."""
+        return RemoteMethod(self._function.options(**options), self._instance)
+
+    def _shared(self) -> RemoteFunction[..., R]:
+        """A function with the instance inside, so that a map sends the instance once and not with each item."""
+        function = self._function
+        return RemoteFunction(self.original, function._options, cluster=function._cluster)
+
+    def __repr__(self) -> str:
+        return f"<paceline.RemoteMethod {self._function.__qualname__} of {self._instance!r}>"
+
+
+@overload
+def remote(function: Callable[P, R], /) -> RemoteFunction[P, R]: ...
+@overload
+def remote(**options: Unpack[Options]) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...  # noqa: F811
+def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
+    """Make a function remote: calling it runs it in a slot of the current cluster.
+
+    `cpus` is how much of a node it takes, `retries` how often it runs again when its slot dies, and
+    `priority` puts it before others (higher goes first).
+
+    >>> import paceline as pl
+    >>> @pl.remote(retries=0)
+    ... def hypotenuse(a, b):
+    ...     return (a * a + b * b) ** 0.5
+    >>> with pl.connect(cpus=1):
+    ...     hypotenuse(3, 4)
+    5.0
+    """
+    checked = _checked({**DEFAULTS, **options})
+    if function is None:
+        return lambda function: _decorated(function, checked)
+    return _decorated(function, checked)
+
+
+def _decorated(function: Any, options: Options) -> RemoteFunction[..., Any]:
+    if isinstance(function, RemoteFunction):
+        return RemoteFunction(function.original, options, package=function._package)
+    if isinstance(function, type):
+        raise TypeError(f"remote takes a function, and {function.__qualname__} is a class: remote objects come later")
+    if isinstance(function, (staticmethod, classmethod)):
+        raise TypeError(f"put @remote below @{type(function).__name__}, directly on the function")
+    if not callable(function):
+        raise TypeError(f"remote takes a function, not a {type(function).__name__}")
+    return RemoteFunction(function, options)
+
+
+def _checked(options: dict[str, Any]) -> Options:
+    """The options as the core wants them. Raises `TypeError` or `ValueError` naming the one that is wrong."""
+    for name in options:
+        if name not in ("cpus", "retries", "priority"):
+            raise TypeError(f"unknown option {name!r}: there are cpus, retries and priority")
+    cpus = options["cpus"]
+    if isinstance(cpus, bool) or not hasattr(cpus, "__float__"):
+        raise TypeError(f"cpus must be a number, not {type(cpus).__name__}")
+    if not 0 <= cpus < float("inf"):
+        raise ValueError(f"cpus must be a number from zero up: {cpus}")
+    return {
+        "cpus": float(cpus),
+        "retries": whole_number("retries", options["retries"], least=0),
+        "priority": whole_number("priority", options["priority"]),
+    }
+
+
+def _never() -> bool:
+    return False
+
+
+_NOT_SHIPPED: Any = (None, _never, None)

@@ -1,0 +1,106 @@
+"""What runs in Python inside a slot. The core calls these; users never do.
+
+Owns: the surroundings of user code (`bind`), turning bytes into a function (`load`), turning an exception
+into bytes (`failure`), and leaving in good order (`finish`). Does not own: when any of it happens.
+
+* SL-1: importing this pulls in nothing but what a bare interpreter has already, because every slot pays for
+  it.
+* SL-2: `failure` and `finish` never raise.
+"""
+
+from __future__ import annotations
+
+import _pickle
+import os
+import sys
+
+from paceline._slot import rebuild
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+THREAD_COUNTS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
+
+# First byte of a function's payload.
+REFERENCE = b"R"  # module, zero byte, qualified name
+PICKLE = b"P"  # a pickle that needs paceline alone
+CLOUDPICKLE = b"C"  # a pickle that needs cloudpickle too
+
+number: int | None = None
+"""Which slot this process is. None everywhere else."""
+
+
+def bind(directory: str, path: list[str], environment: dict[str, str]) -> None:
+    """Make this process look to user code like the client does.
+
+    Comes before anything of the user's is imported.
+    """
+    for name, value in environment.items():
+        if name not in THREAD_COUNTS:
+            os.environ[name] = value
+        elif name not in os.environ:
+            os.environ[name] = value
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        print(f"paceline: cannot enter {directory}: {error.strerror}", file=sys.stderr)
+    sys.path[:] = path
+
+
+def load(payload: bytes) -> Callable[..., Any]:
+    """The function that `paceline._functions` packed."""
+    if payload[:1] == REFERENCE:
+        module, _, name = payload[1:].decode().partition("\0")
+        function: Callable[..., Any] = rebuild.original(module, name)
+    else:
+        function = rebuild.plain(_pickle.loads(memoryview(payload)[1:]))
+    return function
+
+
+def failure(error: BaseException) -> bytes:
+    """An exception of user code as bytes for `paceline._outcome.remote_error`."""
+    from paceline._slot.failing import describe
+
+    return describe(error)
+
+
+def finish() -> None:
+    """Leave as an interpreter would: join threads, run exit handlers, flush output."""
+    for step in (_join_threads, _run_exit_handlers, _flush):
+        try:
+            step()
+        except BaseException as error:
+            _complain(error)
+
+
+def _join_threads() -> None:
+    threading: Any = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
+
+
+def _run_exit_handlers() -> None:
+    import atexit
+
+    atexit._run_exitfuncs()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+def _complain(error: BaseException) -> None:
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException:
+        return

@@ -1,0 +1,290 @@
+"""Every error that Paceline raises by itself.
+
+Owns the tree under `PacelineError`: each class has a stable `code` for programs, a `hint` for people, and
+fields that say what happened. Errors of user code are not here: they reach the caller as what they are, with
+a `RemoteTraceback` as their cause.
+
+* ER-1: every error survives pickling with all its fields, whatever its constructor takes.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+__all__ = [
+    "ArgumentNotSerializable",
+    "ClusterClosed",
+    "FunctionNotSerializable",
+    "NoResources",
+    "NodeLost",
+    "NotConnected",
+    "PacelineError",
+    "PoisonTask",
+    "QueueFull",
+    "RemoteError",
+    "RemoteTraceback",
+    "ResultNotSerializable",
+    "SerializationError",
+    "SlotDied",
+    "TaskTimeout",
+]
+
+
+def _restore(kind: type[BaseException], args: tuple[Any, ...], fields: dict[str, Any]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class PacelineError(Exception):
+    """Base of all errors of Paceline.
+
+    >>> try:
+    ...     raise PacelineError("the disk is full", hint="delete something")
+    ... except PacelineError as error:
+    ...     print(error)
+    the disk is full
+    hint: delete something
+    """
+
+    code: str = "paceline"
+    hint: str | None = None
+
+    def __init__(self, message: str = "", *, hint: str | None = None) -> None:
+        super().__init__(message)
+        if hint is not None:
+            self.hint = hint
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message}\nhint: {self.hint}" if self.hint else message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+class NotConnected(PacelineError):
+    """A remote function was used without a cluster to run it on."""
+
+    code = "not-connected"
+    hint = "call paceline.connect() first"
+
+    def __init__(self, message: str = "not connected to a cluster", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+
+
+class ClusterClosed(PacelineError):
+    """The cluster was closed before the task had ended, or is used after its end."""
+
+    code = "cluster-closed"
+
+    def __init__(self, message: str = "the cluster is closed", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+
+
+class QueueFull(PacelineError):
+    """More tasks wait to be sent than the queue may hold, in a thread that must not block."""
+
+    code = "queue-full"
+    hint = "wait for some results before submitting more"
+
+    def __init__(self, message: str = "the queue of tasks is full", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+
+
+class NoResources(PacelineError):
+    """No node can ever hold what the task asks for."""
+
+    code = "no-resources"
+
+    def __init__(self, *, needs: str, largest: str = "", function: str = "") -> None:
+        self.needs = needs
+        self.largest = largest
+        self.function = function
+        whose = f" for {function}" if function else ""
+        most = f": the largest has {largest}" if largest else ""
+        super().__init__(
+            f"no node can ever hold {needs}{whose}{most}",
+            hint="ask for less with options(cpus=...), or connect to a larger cluster",
+        )
+
+
+class TaskTimeout(PacelineError):
+    """One attempt of a task ran longer than its `timeout`."""
+
+    code = "task-timeout"
+
+    def __init__(self, *, task: int = 0, function: str = "", timeout: float = 0.0, attempts: int = 1) -> None:
+        self.task = task
+        self.function = function
+        self.timeout = timeout
+        self.attempts = attempts
+        super().__init__(
+            f"{_task(task, function)} ran longer than its timeout of {timeout:g} s{_after(attempts)}",
+            hint="raise timeout=, or make the task smaller",
+        )
+
+
+class NodeLost(PacelineError):
+    """The machine that ran the task is gone, or silent for too long."""
+
+    code = "node-lost"
+
+    def __init__(self, *, task: int = 0, function: str = "", node: str = "", attempts: int = 1) -> None:
+        self.task = task
+        self.function = function
+        self.node = node
+        self.attempts = attempts
+        super().__init__(
+            f"{_task(task, function)} was lost with its node {node or 'unknown'}{_after(attempts)}",
+            hint="the machine went down or cannot be reached; raise retries= if this is to be expected",
+        )
+
+
+class SlotDied(PacelineError):
+    """The process that ran the task ended before the task did.
+
+    `signal` is the number of the signal that ended it, or `exit_code` what it left with. `out_of_memory` says
+    whether memory was the reason.
+    """
+
+    code = "slot-died"
+
+    def __init__(
+        self,
+        *,
+        task: int = 0,
+        function: str = "",
+        slot: int = 0,
+        node: str = "",
+        signal: int | None = None,
+        exit_code: int | None = None,
+        out_of_memory: Literal["yes", "likely", "no"] = "no",
+        attempts: int = 1,
+    ) -> None:
+        self.task = task
+        self.function = function
+        self.slot = slot
+        self.node = node
+        self.signal = signal
+        self.exit_code = exit_code
+        self.out_of_memory = out_of_memory
+        self.attempts = attempts
+        super().__init__(self._message(), hint=self._hint())
+
+    def _message(self) -> str:
+        where = f"slot {self.slot}" + (f" on {self.node}" if self.node else "")
+        return (
+            f"{_task(self.task, self.function)} died with {where}: "
+            f"{_ending(self.signal, self.exit_code, self.out_of_memory)}{_after(self.attempts)}"
+        )
+
+    def _hint(self) -> str:
+        plain = f"{self.function.rpartition('.')[2] or 'it'}.original(...)"
+        if self.out_of_memory != "no":
+            return "give it less data at a time, or ask for more cpus= so that fewer tasks run side by side"
+        if self.signal is None:
+            return "the function called os._exit or something it uses did; raise an exception instead"
+        if _signal_name(self.signal) in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"):
+            return f"native code crashed; run {plain} under python -X faulthandler to see where"
+        return "something outside killed the process; look at the system log, or raise retries="
+
+
+class PoisonTask(SlotDied):
+    """A task that ended every slot it ran in, and is not run again. `deaths` tells how each slot ended."""
+
+    code = "poison-task"
+
+    def __init__(self, *, deaths: tuple[str, ...] = (), **fields: Any) -> None:
+        self.deaths = tuple(deaths)
+        super().__init__(**fields)
+
+    def _message(self) -> str:
+        times = len(self.deaths) or self.attempts
+        last = _ending(self.signal, self.exit_code, self.out_of_memory)
+        how = "; ".join(self.deaths) or f"the last, slot {self.slot}{f' on {self.node}' if self.node else ''}, {last}"
+        return f"{_task(self.task, self.function)} is poison, it ended {times} slots: {how}"
+
+
+class SerializationError(PacelineError):
+    """Something cannot be sent between processes. `path` names the part that is to blame."""
+
+    code = "not-serializable"
+
+    def __init__(self, message: str = "", *, path: str = "", hint: str | None = None) -> None:
+        self.path = path
+        super().__init__(message, hint=hint)
+
+
+class ArgumentNotSerializable(SerializationError):
+    """An argument of a call cannot be sent to a slot."""
+
+    code = "argument-not-serializable"
+
+
+class ResultNotSerializable(SerializationError):
+    """What the function returned cannot be sent back."""
+
+    code = "result-not-serializable"
+
+
+class FunctionNotSerializable(SerializationError):
+    """The function, or something it refers to, cannot be sent to a slot."""
+
+    code = "function-not-serializable"
+
+
+class RemoteError(PacelineError):
+    """Stands in for an exception of user code that could not travel.
+
+    `type_name` and `message` are those of the original; its traceback is the `__cause__`.
+    """
+
+    code = "remote-error"
+
+    def __init__(self, type_name: str = "", message: str = "", *, hint: str | None = None) -> None:
+        self.type_name = type_name
+        self.message = message
+        super().__init__(f"{type_name}: {message}" if message else type_name, hint=hint)
+
+
+class RemoteTraceback(Exception):
+    """The traceback of a remote exception, as text. Always a cause, never raised by itself."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text.rstrip()}\n"""'
+
+
+def _task(task: int, function: str) -> str:
+    return f"task {task} ({function})" if function else f"task {task}"
+
+
+def _after(attempts: int) -> str:
+    return f", after {attempts} attempts" if attempts > 1 else ""
+
+
+def _ending(signal: int | None, exit_code: int | None, out_of_memory: str) -> str:
+    if signal is not None:
+        name = _signal_name(signal)
+        ending = f"killed by {name} (signal {signal})" if name else f"killed by signal {signal}"
+    elif exit_code is not None:
+        ending = f"left with exit code {exit_code}"
+    else:
+        ending = "ended for an unknown reason"
+    return ending + {"yes": ", out of memory", "likely": ", likely out of memory"}.get(out_of_memory, "")
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return ""

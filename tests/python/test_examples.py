@@ -1,0 +1,27 @@
+"""Every example runs as a visitor would run it, ends well, says what it promises and leaves nothing behind."""
+
+from pathlib import Path
+
+import pytest
+
+from support import assert_nothing_left, run_script
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+# What a reader of the example expects to see.
+SAYS = {
+    "demo": ("first result after", "calls a second"),
+    "errors": ("ZeroDivisionError", "SlotDied", "still running: 49"),
+    "futures": ("slowest", "all done: 285"),
+    "lazy": ("first five primes above a million: 1000003, 1000033, 1000037, 1000039, 1000081",),
+    "quickstart": ("one call: 49", "a hundred calls: 328350"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+def test_example(name: str) -> None:
+    done = run_script((EXAMPLES / f"{name}.py").read_text(), env={"PACELINE_DEMO_SECONDS": "0.5"}).ok()
+    for words in SAYS[name]:
+        assert words in done.stdout, done.transcript()
+    assert "\x1b" not in done.stdout, "no escape codes where there is no terminal"
+    assert_nothing_left(done)

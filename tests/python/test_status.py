@@ -1,0 +1,41 @@
+"""How the state of a cluster is shown."""
+
+from paceline._status import Status
+
+EXAMPLE = Status(
+    name="test",
+    cpus=2.0,
+    tasks={"waiting": 3, "running": 1},
+    nodes=[
+        {"name": "a", "cpus": 2, "slots": [1, 2], "since": None},
+        {"name": "longer", "cpus": 16, "load": 0.5, "free": {"cpus": 1.5}},
+    ],
+    nothing=[],
+)
+
+
+def test_it_is_a_dictionary() -> None:
+    assert EXAMPLE["tasks"]["waiting"] == 3
+    assert isinstance(EXAMPLE, dict)
+
+
+def test_text() -> None:
+    assert repr(EXAMPLE).splitlines() == [
+        "name: test",
+        "cpus: 2",
+        "tasks:",
+        "  waiting: 3",
+        "  running: 1",
+        "nodes:",
+        "  name    cpus  slots  since  load  free",
+        "  a          2  1, 2   -",
+        "  longer    16                 0.5  cpus 1.5",
+        "nothing: ",
+    ]
+
+
+def test_html() -> None:
+    html = EXAMPLE._repr_html_()
+    assert html.startswith("<table><tr><th>name</th><td>test</td></tr>")
+    assert "<td>longer</td><td>16</td>" in html
+    assert "<script>" not in Status(name="<script>")._repr_html_()
