@@ -114,7 +114,8 @@ def _object_parts(value: Any, path: str) -> Iterator[tuple[str, object]]:
     for attribute in ("func", "__self__", "__func__", "args", "keywords"):
         if hasattr(type(value), attribute):
             yield f"{path}.{attribute}", getattr(value, attribute)
-    if type(value).__reduce__ not in (object.__reduce__, BaseException.__reduce__):
+    usual: tuple[Any, ...] = (object.__reduce__, BaseException.__reduce__)
+    if type(value).__reduce__ not in usual:
         return  # it decides by itself what of it is pickled
     for name, part in list(getattr(value, "__dict__", {}).items()):
         yield f"{path}.{name}", part

@@ -9,7 +9,9 @@ Owns: the choice between reference and value, and what to watch. `_slot.load` is
 
 from __future__ import annotations
 
-from paceline._pickling import Reach, encode_by_cloudpickle, encode_plainly, function_reference
+from io import BytesIO
+
+from paceline._pickling import Pickler, Reach, function_reference
 from paceline._slot import CLOUDPICKLE, PICKLE, REFERENCE
 from paceline._slot.rebuild import FunctionType, plain
 
@@ -71,12 +73,18 @@ def encode(function: object, reach: Reach) -> bytes:
         reference = function_reference(function)
         if reference is not None:
             return REFERENCE + "\0".join(reference).encode()
+    file = BytesIO()
     try:
-        return PICKLE + encode_plainly(function, reach)
+        Pickler(file, reach).dump(function)
+        return PICKLE + file.getvalue()
     except Exception:
         pass  # a class of the main script, or something odd
+    file = BytesIO()
     try:
-        return CLOUDPICKLE + encode_by_cloudpickle(function, reach)
+        from paceline._cloudpickling import FunctionPickler
+
+        FunctionPickler(file, reach).dump(function)
+        return CLOUDPICKLE + file.getvalue()
     except Exception as error:
         from paceline._explain import explain_function
 

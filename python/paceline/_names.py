@@ -97,10 +97,9 @@ def _findable(name: str, module: ModuleType) -> bool:
 
 
 def _by_value_on_request(name: str) -> bool:
-    cloudpickle: Any = sys.modules.get("cloudpickle")
-    if cloudpickle is None:
-        return False
-    asked: set[str] = cloudpickle.list_registry_pickle_by_value()
+    # Another thread may be in the middle of importing cloudpickle: then nobody has asked it for anything yet.
+    listed = getattr(sys.modules.get("cloudpickle"), "list_registry_pickle_by_value", None)
+    asked: set[str] = listed() if listed is not None else set()
     return any(name == module or name.startswith(module + ".") for module in asked)
 
 

@@ -30,6 +30,8 @@ KINDS: dict[str, type[errors.PacelineError]] = {
     "function": errors.FunctionNotSerializable,
 }
 
+UNSENDABLE = {"argument": "an argument", "result": "the result", "function": "the code"}
+
 
 def remote_error(payload: bytes) -> BaseException:
     """The user's exception out of the bytes that `paceline._slot.failure` made."""
@@ -49,16 +51,28 @@ def remote_error(payload: bytes) -> BaseException:
 
 
 def lost(kind: str, fields: dict[str, Any]) -> BaseException:
-    """The error for a task without an outcome of its own. `fields` are those of the error class."""
-    if kind == "cancelled":
-        from concurrent.futures import CancelledError
-
-        return CancelledError()
+    """The error for a task without an outcome of its own. Of `fields` those count that the error knows."""
     try:
-        return KINDS[kind](**fields)
+        if kind == "cancelled":
+            from concurrent.futures import CancelledError
+
+            return CancelledError()
+        if kind in UNSENDABLE:
+            function = fields.get("function") or "a task"
+            reason = fields.get("reason", "unknown reason")
+            return KINDS[kind](f"cannot send {UNSENDABLE[kind]} of {function}: {reason}")
+        error = KINDS[kind]
+        return error(**{name: value for name, value in fields.items() if name in _known(error)})
     except Exception:
         details = ", ".join(f"{name}: {value}" for name, value in fields.items())
         return errors.PacelineError(f"{kind}: {details}" if details else kind)
+
+
+def _known(error: type[BaseException]) -> tuple[str, ...]:
+    """The names that the constructor of one of our errors takes."""
+    code = error.__init__.__code__
+    names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    return names
 
 
 def _decode(form: str, data: bytes) -> BaseException | None:

@@ -7,7 +7,7 @@ named `__main__`.
 
 * PI-1: what another process can import goes by reference, everything else by value.
 * PI-2: functions that share globals, cells or code here share them there, within one pickle.
-* PI-3: safe in any number of threads: no state outlives a call.
+* PI-3: safe in any number of threads: nothing but the register of classes outlives a call.
 """
 
 from __future__ import annotations
@@ -49,35 +49,27 @@ def dumps(value: object, root: Literal["args", "call", "result", "value"] | None
         raise explain(value, error, root) from error
 
 
-def encode(value: object, reach: Reach | None = None) -> bytes:
-    """Pickle by our own pickler, or else by cloudpickle. Raises whatever the latter raises."""
+def encode(value: object) -> bytes:
+    """Pickle a value by our own pickler, or else by cloudpickle. Raises whatever the latter raises."""
+    file = BytesIO()
     try:
-        return encode_plainly(value, reach)
+        Pickler(file).dump(value)
     except Exception:
         # Whatever went wrong, cloudpickle has the last word on it.
-        return encode_by_cloudpickle(value, reach)
+        from paceline._cloudpickling import CloudPickler
 
-
-def encode_plainly(value: object, reach: Reach | None = None) -> bytes:
-    file = BytesIO()
-    Pickler(file, reach).dump(value)
-    return file.getvalue()
-
-
-def encode_by_cloudpickle(value: object, reach: Reach | None = None) -> bytes:
-    from paceline._cloudpickling import CloudPickler
-
-    file = BytesIO()
-    CloudPickler(file, reach).dump(value)
+        file = BytesIO()
+        CloudPickler(file).dump(value)
     return file.getvalue()
 
 
 class Pickler(_pickle.Pickler):
-    """The C pickler, with functions by value. Raises `Unfit` at a class it would have to send."""
+    """The C pickler, with functions by value. With a `reach` it pickles a function, and raises `Unfit` at a class."""
 
     def __init__(self, file: BytesIO, reach: Reach | None = None) -> None:
         super().__init__(file, 5)
         self._parts = Parts(reach)
+        self._classes = reach is None
 
     def reducer_override(self, value: Any) -> Any:
         reduced = self._parts.reduce(value)
@@ -85,10 +77,18 @@ class Pickler(_pickle.Pickler):
             return reduced
         if isinstance(value, type):
             if value.__module__ != "builtins" and not _class_by_reference(value):
-                raise Unfit(value)
-        elif getattr(value, "__module__", None) in _names.MAIN and not _ours(value):
+                return self._class(value)
+        elif getattr(value, "__module__", None) in _names.MAIN and not _carries_its_class(value):
             raise Unfit(value)  # such as a TypeVar: pickle would send its name only
         return NotImplemented
+
+    def _class(self, kind: type) -> Any:
+        if not self._classes:
+            raise Unfit(kind)
+        from paceline._cloudpickling import definition
+        from paceline._slot import classes
+
+        return classes.defined, definition(kind)
 
 
 class Reach:
@@ -224,9 +224,15 @@ def content(cell: CellType, empty: object) -> object:
         return empty
 
 
-def _ours(value: object) -> bool:
-    """Remote functions carry the names of what they wrap, and know how to pickle themselves."""
-    return type(value).__module__.startswith("paceline.")
+def _carries_its_class(value: object) -> bool:
+    """Whether `__module__` says where the class is, and not where to find this very object.
+
+    Remote functions have the names of what they wrap, and know how to pickle themselves.
+    """
+    kind = type(value)
+    return kind.__module__.startswith("paceline.") or (
+        kind.__module__ in _names.MAIN and "__module__" not in getattr(value, "__dict__", ())
+    )
 
 
 def _class_by_reference(kind: type) -> bool:
@@ -289,7 +295,7 @@ def _plain(value: object) -> bool:
     if value is None or isinstance(value, str) or (type(value) is type and value.__module__ == "builtins"):
         return True
     try:
-        encode_plainly(value)
+        Pickler(BytesIO(), Reach(None)).dump(value)
     except Exception:
         return False
     return True

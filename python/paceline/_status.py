@@ -45,19 +45,20 @@ def _is_table(value: Any) -> bool:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], indent: str) -> list[str]:
-    heads = _heads(rows)
+    """A table. Tables within its rows stand below them."""
+    heads = [head for head in _heads(rows) if not any(_is_table(row.get(head)) for row in rows)]
     cells = [heads, *([_cell(row.get(head, "")) for head in heads] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(heads))]
     right = [all(isinstance(row.get(head, 0), (int, float)) for row in rows) for head in heads]
-
-    def line(texts: Sequence[str]) -> str:
+    lines = []
+    for row, texts in zip(({}, *rows), cells, strict=True):
         padded = (
             text.rjust(width) if number else text.ljust(width)
             for text, width, number in zip(texts, widths, right, strict=True)
         )
-        return (indent + "  ".join(padded)).rstrip()
-
-    return [line(texts) for texts in cells]
+        lines.append((indent + "  ".join(padded)).rstrip())
+        lines += _lines({name: value for name, value in row.items() if name not in heads}, indent + "  ")
+    return lines
 
 
 def _heads(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -82,15 +83,13 @@ def _table(values: Mapping[str, Any]) -> str:
 def _html(value: Any) -> str:
     if isinstance(value, dict) and value:
         return _table(value)
-    if _is_table(value):
-        heads = _heads(value)
-        head = "".join(f"<th>{_escape(name)}</th>" for name in heads)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{_escape(_cell(row.get(name, '')))}</td>" for name in heads) + "</tr>"
-            for row in value
-        )
-        return f"<table><tr>{head}</tr>{body}</table>"
-    return _escape(_cell(value))
+    if not _is_table(value):
+        return _escape(_cell(value))
+    heads = _heads(value)
+    rows = [[_html(row.get(head, "")) for head in heads] for row in value]
+    head = "".join(f"<th>{_escape(name)}</th>" for name in heads)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _escape(text: str) -> str:

@@ -100,7 +100,8 @@ class NoResources(PacelineError):
 
     code = "no-resources"
 
-    def __init__(self, *, needs: str, largest: str = "", function: str = "") -> None:
+    def __init__(self, *, needs: str, largest: str = "", task: int = 0, function: str = "") -> None:
+        self.task = task
         self.needs = needs
         self.largest = largest
         self.function = function
@@ -164,10 +165,12 @@ class SlotDied(PacelineError):
         exit_code: int | None = None,
         out_of_memory: Literal["yes", "likely", "no"] = "no",
         attempts: int = 1,
+        slots: tuple[int, ...] = (),
     ) -> None:
         self.task = task
         self.function = function
         self.slot = slot
+        self.slots = tuple(slots)
         self.node = node
         self.signal = signal
         self.exit_code = exit_code
@@ -194,19 +197,16 @@ class SlotDied(PacelineError):
 
 
 class PoisonTask(SlotDied):
-    """A task that ended every slot it ran in, and is not run again. `deaths` tells how each slot ended."""
+    """A task that ended every slot it ran in, and is not run again. `slots` are all of them."""
 
     code = "poison-task"
 
-    def __init__(self, *, deaths: tuple[str, ...] = (), **fields: Any) -> None:
-        self.deaths = tuple(deaths)
-        super().__init__(**fields)
-
     def _message(self) -> str:
-        times = len(self.deaths) or self.attempts
+        slots = ", ".join(str(slot) for slot in self.slots or (self.slot,))
+        where = f" on {self.node}" if self.node else ""
         last = _ending(self.signal, self.exit_code, self.out_of_memory)
-        how = "; ".join(self.deaths) or f"the last, slot {self.slot}{f' on {self.node}' if self.node else ''}, {last}"
-        return f"{_task(self.task, self.function)} is poison, it ended {times} slots: {how}"
+        task = _task(self.task, self.function)
+        return f"{task} is not run again, it ended slots {slots}; the last{where} was {last}"
 
 
 class SerializationError(PacelineError):
@@ -275,9 +275,9 @@ def _ending(signal: int | None, exit_code: int | None, out_of_memory: str) -> st
         name = _signal_name(signal)
         ending = f"killed by {name} (signal {signal})" if name else f"killed by signal {signal}"
     elif exit_code is not None:
-        ending = f"left with exit code {exit_code}"
+        ending = f"ended with exit code {exit_code}"
     else:
-        ending = "ended for an unknown reason"
+        ending = "lost for an unknown reason"
     return ending + {"yes": ", out of memory", "likely": ", likely out of memory"}.get(out_of_memory, "")
 
 

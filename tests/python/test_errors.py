@@ -19,7 +19,7 @@ EXAMPLES: list[Exception] = [
     errors.TaskTimeout(task=1, function="f", timeout=2.5, attempts=2),
     errors.NodeLost(task=1, function="f", node="n", attempts=2),
     errors.SlotDied(task=7, function="f", slot=3, node="n", signal=9, out_of_memory="likely", attempts=4),
-    errors.PoisonTask(deaths=("slot 1: signal 9", "slot 2: signal 9"), task=7, function="f", attempts=2),
+    errors.PoisonTask(slots=(1, 4, 9), slot=9, signal=11, task=7, function="f", attempts=3),
     errors.SerializationError("message", path="args[0]"),
     errors.ArgumentNotSerializable("message", path="args[0]"),
     errors.ResultNotSerializable("message", path="result"),
@@ -88,7 +88,7 @@ def test_text_is_lowercase_and_without_a_stop(error: Exception) -> None:
         ),
         (
             {"exit_code": 3},
-            "task 7 (simulate) died with slot 3: left with exit code 3",
+            "task 7 (simulate) died with slot 3: ended with exit code 3",
             "the function called os._exit",
         ),
         ({"signal": 200}, "task 7 (simulate) died with slot 3: killed by signal 200", "something outside"),
@@ -100,3 +100,10 @@ def test_a_dead_slot_says_what_happened_and_what_to_do(fields: dict[str, Any], m
     assert error.hint is not None
     assert error.hint.startswith(hint)
     assert error.code == "slot-died"
+
+
+def test_a_poison_task_names_every_slot() -> None:
+    error = errors.PoisonTask(slots=(1, 4, 9), slot=9, node="box", signal=11, task=7, function="simulate")
+    assert str(error).splitlines()[0] == (
+        "task 7 (simulate) is not run again, it ended slots 1, 4, 9; the last on box was killed by SIGSEGV (signal 11)"
+    )

@@ -178,28 +178,37 @@ def test_a_bad_exception_is_described(data: bytes) -> None:
     assert error.__cause__.text == "Traceback ..."
 
 
+TASK = {"task": 3, "function": "f"}
+DEATH = {**TASK, "attempts": 2, "slot": 1, "node": "n", "signal": 9, "exit_code": None, "out_of_memory": "no"}
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "expected"),
     [
-        ("slot-died", {"task": 3, "signal": 9, "slot": 1, "node": "n"}, errors.SlotDied),
-        ("poison", {"task": 3, "exit_code": 1, "deaths": ["a", "b", "c"]}, errors.PoisonTask),
-        ("node-lost", {"task": 3, "node": "n"}, errors.NodeLost),
-        ("timeout", {"task": 3, "timeout": 1.0}, errors.TaskTimeout),
-        ("no-resources", {"needs": "9 cpus", "largest": "2 cpus"}, errors.NoResources),
-        ("closed", {}, errors.ClusterClosed),
+        ("slot-died", {**DEATH, "slots": [4, 1]}, errors.SlotDied),
+        ("slot-died", {}, errors.SlotDied),
+        ("poison", {**DEATH, "slots": [4, 5, 1]}, errors.PoisonTask),
+        ("node-lost", {**DEATH, "slots": []}, errors.NodeLost),
+        ("timeout", {**TASK, "timeout": 1.0}, errors.TaskTimeout),
+        ("no-resources", {**TASK, "needs": "9 cpus", "largest": "2 cpus"}, errors.NoResources),
+        ("closed", TASK, errors.ClusterClosed),
         ("queue-full", {}, errors.QueueFull),
-        ("argument", {"message": "m"}, errors.ArgumentNotSerializable),
-        ("result", {"message": "m", "path": "result[0]"}, errors.ResultNotSerializable),
-        ("slot-died", {"no_such_field": 1}, errors.PacelineError),
+        ("argument", {**TASK, "reason": "why"}, errors.ArgumentNotSerializable),
+        ("result", {**TASK, "reason": "why"}, errors.ResultNotSerializable),
+        ("no-resources", {}, errors.PacelineError),
         ("unheard-of", {"field": 1}, errors.PacelineError),
     ],
 )
 def test_lost(kind: str, fields: dict[str, Any], expected: type) -> None:
     error = _outcome.lost(kind, fields)
     assert type(error) is expected
-    for name, value in fields.items():
-        if expected is not errors.PacelineError and name not in ("message", "deaths"):
-            assert getattr(error, name) == value
+    for name, value in vars(error).items():
+        if name in fields:
+            assert value == (tuple(fields[name]) if name == "slots" else fields[name])
+
+
+def test_what_the_slot_could_not_send() -> None:
+    assert str(_outcome.lost("result", {**TASK, "reason": "why"})) == "cannot send the result of f: why"
 
 
 def test_cancelled() -> None:

@@ -308,7 +308,7 @@ def test_remote_functions_as_arguments_and_globals() -> None:
 
 
 def test_a_module_that_uses_the_cluster_while_it_is_imported() -> None:
-    """CL-3"""
+    """Its functions go by value then: a slot that imported it would run the same lines again."""
     done = run_script(
         "import job\nprint(job.result, job.double.map([1, 2]))",
         files={
@@ -318,12 +318,28 @@ def test_a_module_that_uses_the_cluster_while_it_is_imported() -> None:
             @pl.remote
             def double(x):
                 return 2 * x
-            result = double(21) if cluster.cpus else None
+            result = double(21)
             """
         },
-    )
-    # In the slot the call at the top of the module has no cluster; there the import must not be needed at all.
-    assert "42" in done.stdout or "NotConnected" in done.stderr, done.transcript()
+    ).ok()
+    assert done.stdout == "42 [2, 4]\n"
+
+
+def test_a_module_that_connects_when_a_slot_imports_it() -> None:
+    """CL-3"""
+    done = run_script(
+        "import job\nprint(job.double(21))",
+        files={
+            "job.py": """
+            import paceline as pl
+            cluster = pl.connect(cpus=1)
+            @pl.remote
+            def double(x):
+                return 2 * x
+            """
+        },
+    ).ok()
+    assert done.stdout == "42\n"
 
 
 def test_from_many_threads() -> None:

@@ -34,6 +34,19 @@ def test_text() -> None:
     ]
 
 
+def test_tables_within_tables() -> None:
+    slots = [{"slot": 1, "state": "idle"}, {"slot": 12, "state": "busy"}]
+    assert repr(Status(nodes=[{"name": "a", "cpus": 2, "slots": slots}])).splitlines() == [
+        "nodes:",
+        "  name  cpus",
+        "  a        2",
+        "    slots:",
+        "      slot  state",
+        "         1  idle",
+        "        12  busy",
+    ]
+
+
 def test_html() -> None:
     html = EXAMPLE._repr_html_()
     assert html.startswith("<table><tr><th>name</th><td>test</td></tr>")

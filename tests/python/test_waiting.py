@@ -40,10 +40,11 @@ def test_all_of_them() -> None:
 
 
 def test_some_of_them_in_the_order_of_the_input() -> None:
-    futures = [slowly.submit(1), slowly.submit(0), slowly.submit(0.02), slowly.submit(1)]
+    futures = [slowly.submit(0.5), slowly.submit(0), slowly.submit(0.02), slowly.submit(0.5)]
     done, not_done = pl.wait(futures, n=2)
     assert done == futures[1:3]
     assert not_done == [futures[0], futures[3]]
+    pl.wait(not_done)
 
 
 def test_a_time_out() -> None:
@@ -52,6 +53,7 @@ def test_a_time_out() -> None:
     done, not_done = pl.wait(futures, timeout=0.1)
     assert time.monotonic() - started < 0.4
     assert (done, not_done) == (futures[:1], futures[1:])
+    pl.wait(not_done)
 
 
 def test_none_at_all() -> None:
@@ -103,6 +105,7 @@ def test_as_completed_in_time() -> None:
     assert next(completed) is futures[0]
     with pytest.raises(TimeoutError, match="2 of 3 futures have not ended in time"):
         next(completed)
+    pl.wait(futures)
 
 
 def test_ended_ones_come_even_without_time() -> None:

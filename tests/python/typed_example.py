@@ -46,4 +46,4 @@ async def check(cluster: pl.Cluster, model: Model) -> None:
     simulate.submit()  # type: ignore[call-arg]
     model.predict("text")  # type: ignore[arg-type]
     pl.remote(gpus=1)  # type: ignore[call-overload]
-    pl.nothing_like_this  # type: ignore[attr-defined]
+    _ = pl.nothing_like_this  # type: ignore[attr-defined]

@@ -1,1 +1,12 @@
-//! To come.
+//! The shell of the head: links, an event loop, and no decisions.
+//!
+//! Owns: the links of clients and nodes. Does not own: who gets what ([`paceline_core::head`] decides).
+//!
+//! [`service`] makes the two halves: [`Service::run`] is the head itself, [`Handle`] is how others reach it.
+#![forbid(unsafe_code)]
+
+mod links;
+mod message;
+mod service;
+
+pub use service::{Handle, Service, service};

@@ -4,14 +4,17 @@
 //! Does not own: what is said over a link, or when.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod alarm;
 pub mod clock;
 pub mod control;
 pub mod fds;
+pub mod signalfd;
 pub mod link;
 pub mod page;
 pub mod poll;
 pub mod signals;
 pub mod spin;
+pub mod watch;
 
 pub use link::{Link, Received};
 pub use page::Page;

@@ -30,12 +30,53 @@ pub fn limit() -> Duration {
     })
 }
 
-/// Look for input for at most [`limit`], if the peer's CPU is not ours. Says whether there is some.
-pub fn until_readable(descriptor: impl AsFd, peer_cpu: u16) -> bool {
-    let limit = limit().as_nanos() as u64;
-    if limit == 0 || peer_cpu == current_cpu() {
-        return false;
+/// Decides, wait by wait, whether looking is worth it: a link whose input never comes in time is looked at less and
+/// less often, so that a stream of batches or a slow caller costs others nothing.
+///
+/// Looking pays only if both ends do: one that sleeps answers too late for the other. After a pause each must meet the
+/// other awake by chance, so the most they skip is small, and differs, so that their turns meet.
+pub struct Spinner {
+    failures: u32,
+    skip: u32,
+    most: u32,
+}
+
+/// So many failures in a row are a hiccup, after which both ends should be awake again.
+const PATIENCE: u32 = 4;
+
+impl Spinner {
+    /// For the end that calls.
+    pub fn of_client() -> Spinner {
+        Spinner { failures: 0, skip: 0, most: 6 }
     }
+
+    /// For the end that answers.
+    pub fn of_slot() -> Spinner {
+        Spinner { failures: 0, skip: 0, most: 4 }
+    }
+
+    /// Whether to look this time, given the CPU the peer last sent from.
+    pub fn wants_to(&mut self, peer_cpu: u16) -> bool {
+        if limit().is_zero() || peer_cpu == current_cpu() {
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        true
+    }
+
+    /// What looking gave.
+    pub fn learn(&mut self, found: bool) {
+        self.failures = if found { 0 } else { self.failures + 1 };
+        self.skip = self.failures.saturating_sub(PATIENCE).min(self.most);
+    }
+}
+
+/// Look for input for at most [`limit`]. Says whether there is some.
+pub fn until_readable(descriptor: impl AsFd) -> bool {
+    let limit = limit().as_nanos() as u64;
     let start = clock::now();
     loop {
         if poll::readable(&descriptor) {
@@ -45,5 +86,26 @@ pub fn until_readable(descriptor: impl AsFd, peer_cpu: u16) -> bool {
             return false;
         }
         std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_never_answers_in_time_is_left_alone() {
+        let mut spinner = Spinner::of_client();
+        let other = current_cpu() + 1;
+        let tries = (0..1000).filter(|_| {
+            let tries = spinner.wants_to(other);
+            if tries {
+                spinner.learn(false);
+            }
+            tries
+        });
+        assert!(limit().is_zero() || (140..180).contains(&tries.count()));
+        spinner.learn(true);
+        assert!(limit().is_zero() || spinner.wants_to(other));
     }
 }

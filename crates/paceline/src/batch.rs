@@ -16,6 +16,8 @@ struct Inner {
     store: Store,
     done: usize,
     target: usize,
+    /// Some outcome was not a value.
+    failed: bool,
 }
 
 enum Store {
@@ -32,7 +34,7 @@ impl Batch {
         } else {
             Store::AsTheyCome(VecDeque::new())
         };
-        Arc::new(Batch { waiter: Waiter::new(0), inner: Mutex::new(Inner { store, done: 0, target: 0 }) })
+        Arc::new(Batch { waiter: Waiter::new(0), inner: Mutex::new(Inner { store, done: 0, target: 0, failed: false }) })
     }
 
     /// How many outcomes have come, taken or not.
@@ -40,16 +42,20 @@ impl Batch {
         self.inner.lock().done
     }
 
-    /// A waiter that is satisfied once `target` outcomes have come in all.
+    /// A waiter that is satisfied once `target` outcomes have come in all. When one of them is no value it is
+    /// satisfied with that one, and afterwards with each: the sooner its turn comes, the better.
     pub fn waiter(&self, target: usize) -> &Arc<Waiter> {
         let mut inner = self.inner.lock();
-        inner.target = target;
+        inner.target = if inner.failed { target.min(inner.done + 1) } else { target };
+        let target = inner.target;
         self.waiter.reset(usize::from(inner.done < target));
         &self.waiter
     }
 
     pub(crate) fn complete(&self, index: u32, outcome: Outcome) {
         let mut inner = self.inner.lock();
+        let first_failure = !inner.failed && !matches!(outcome, Outcome::Value(_));
+        inner.failed |= first_failure;
         match &mut inner.store {
             Store::InOrder { outcomes, first } => {
                 let place = (index - *first) as usize;
@@ -61,7 +67,7 @@ impl Batch {
             Store::AsTheyCome(outcomes) => outcomes.push_back(outcome),
         }
         inner.done += 1;
-        if inner.done == inner.target {
+        if inner.done == inner.target || (first_failure && inner.done < inner.target) {
             self.waiter.count(1);
         }
     }

@@ -110,16 +110,19 @@ impl Shared {
                 break Waited::TimedOut;
             }
             self.arm_for_tick(&mut state);
-            let spot = if may_spin { focus.and_then(|cell| spin_spot(&state.inner, cell)) } else { None };
+            let spot = if may_spin { focus.and_then(|cell| spin_spot(&mut state.inner, cell)) } else { None };
             drop(state);
             may_spin = false;
-            if let Some((key, socket, cpu)) = spot
-                && spin::until_readable(&socket, cpu)
-            {
+            if let Some((key, socket)) = spot {
+                let found = spin::until_readable(&socket);
                 state = self.state.lock();
-                state.inner.on_ready(key);
-                may_spin = true;
-                continue;
+                state.inner.learn_spin(key, found);
+                if found {
+                    state.inner.on_ready(key);
+                    may_spin = true;
+                    continue;
+                }
+                drop(state);
             }
             let interrupted = wait_for_links(&self.links_epoll, left, &mut ready) == Err(Errno::INTR);
             state = self.state.lock();
@@ -162,14 +165,13 @@ impl Shared {
 }
 
 /// Where the answer to the focused task will come from, if it is worth waiting for awake.
-fn spin_spot(state: &State, cell: &Cell) -> Option<(LeaseKey, Arc<OwnedFd>, u16)> {
+fn spin_spot(state: &mut State, cell: &Cell) -> Option<(LeaseKey, Arc<OwnedFd>)> {
     let (key, id) = cell.key();
     let (lease, expected) = state.core.location(key, id)?;
     if expected.is_some_and(|expected| expected > SPIN_WORTH) {
         return None;
     }
-    let (socket, cpu) = state.socket(lease)?;
-    Some((lease, socket, cpu))
+    state.spin_socket(lease).map(|socket| (lease, socket))
 }
 
 /// Wait until links are ready and collect their keys.

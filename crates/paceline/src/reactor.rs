@@ -11,6 +11,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// When so many tasks ended in one round, more are on their way and nobody waits for them: let them gather instead of
+/// being woken for each batch while the submitting thread and the slots could use the CPU.
+const MANY: usize = 16;
+const REST: Duration = Duration::from_micros(100);
+
 pub(crate) fn start(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("paceline-reactor".into()).stack_size(512 << 10).spawn(move || {
         signals::block_all();
@@ -22,6 +27,7 @@ impl Shared {
     fn react(&self) {
         let control = self.state.lock().inner.control.socket();
         let mut ready = Vec::new();
+        let mut rest = None;
         while !self.closed() {
             let (reads, writes) = {
                 let state = self.state.lock();
@@ -33,10 +39,10 @@ impl Shared {
                 PollFd::new(&self.timer, PollFlags::IN),
                 PollFd::new(&self.reactor_wake, PollFlags::IN),
             ];
-            if reads {
+            if reads && rest.is_none() {
                 waits.push(PollFd::new(&self.links_epoll, PollFlags::IN));
             }
-            let _ = poll::wait(&mut waits, None);
+            let _ = poll::wait(&mut waits, rest.take());
             let is_ready: Vec<bool> = waits.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(waits);
             if is_ready[2] {
@@ -49,8 +55,8 @@ impl Shared {
                 self.timer.clear();
                 self.on_timer();
             }
-            if is_ready.get(3) == Some(&true) {
-                self.on_links(&mut ready);
+            if is_ready.get(3) == Some(&true) && self.on_links(&mut ready) >= MANY {
+                rest = Some(REST);
             }
         }
     }
@@ -59,6 +65,10 @@ impl Shared {
         let mut state = self.state.lock();
         let alive = state.inner.on_control();
         state.inner.flush_all();
+        // What the head said may have ended a task that the leader waits for.
+        if state.leadership.led {
+            self.leader_wake.wake();
+        }
         self.arm_for_tick(&mut state);
         alive
     }
@@ -71,6 +81,9 @@ impl Shared {
         if state.inner.wake_at.is_some_and(|at| at <= now) {
             state.inner.wake_at = None;
             state.inner.handle(Event::Tick);
+            if state.leadership.led {
+                self.leader_wake.wake();
+            }
         }
         if std::mem::take(&mut state.leadership.reactor_looks) && !state.leadership.led {
             state.leadership.reactor_reads = state.inner.core.pending() > 0;
@@ -78,13 +91,15 @@ impl Shared {
         self.arm_for_tick(&mut state);
     }
 
-    fn on_links(&self, ready: &mut Vec<u64>) {
+    /// Read the links. Says how many tasks ended.
+    fn on_links(&self, ready: &mut Vec<u64>) -> usize {
         let _ = wait_for_links(&self.links_epoll, Duration::ZERO, ready);
         let mut state = self.state.lock();
         if !state.leadership.reactor_reads {
             ready.clear();
-            return;
+            return 0;
         }
+        let before = state.inner.ended;
         for key in ready.drain(..) {
             if key == LEADER_WAKE {
                 self.leader_wake.clear();
@@ -97,6 +112,7 @@ impl Shared {
             state.leadership.reactor_reads = false;
         }
         self.arm_for_tick(&mut state);
+        state.inner.ended - before
     }
 
     /// Set the timer for the machine's next tick.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -49,7 +49,14 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// here, so nothing of theirs is touched.
 pub fn after_fork_in_child() {
     GENERATION.fetch_add(1, Ordering::SeqCst);
+    // Dropping the last handle of one here must not end the parent's cluster. If the list is locked, a session was
+    // being opened in another thread as this process was forked, and no handle of it can have got here.
+    if let Some(mut sessions) = SESSIONS.try_lock() {
+        sessions.drain(..).filter_map(|session| session.upgrade()).for_each(std::mem::forget);
+    }
 }
+
+static SESSIONS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 impl Shared {
     pub(crate) fn closed(&self) -> bool {
@@ -115,6 +122,10 @@ impl Session {
             cpus,
             generation: GENERATION.load(Ordering::SeqCst),
         });
+        let mut sessions = SESSIONS.lock();
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(&shared));
+        drop(sessions);
         *shared.reactor.lock() = Some(reactor::start(shared.clone())?);
         Ok(Session { shared })
     }
@@ -181,6 +192,9 @@ impl Session {
 
     /// End a task. Without `anyway` only if it is not known to run. Says whether it did.
     pub fn cancel(&self, cell: &Cell, anyway: bool) -> bool {
+        if self.shared.closed() {
+            return false;
+        }
         let (key, id) = cell.key();
         let mut state = self.shared.state.lock();
         state.inner.act(|core, effects| core.cancel(key, id, anyway, effects))
@@ -188,6 +202,9 @@ impl Session {
 
     /// End every task of a batch that has not ended.
     pub fn cancel_batch(&self, batch: &Arc<Batch>) {
+        if self.shared.closed() {
+            return;
+        }
         let mut state = self.shared.state.lock();
         state.inner.act(|core, effects| core.cancel_all(|ticket| ticket.is_of(batch), effects));
     }

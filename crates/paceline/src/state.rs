@@ -8,6 +8,7 @@ use crate::embedded::Embedded;
 use crate::notify::{Notice, Notifier};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey};
+use paceline_net::spin::Spinner;
 use paceline_net::{Link, Received, clock};
 use paceline_proto::control::{HeadToClient, Stream};
 use paceline_proto::data::{FromSlot, ToSlot};
@@ -30,7 +31,8 @@ pub(crate) struct State {
     pub core: Client<Ticket>,
     pub cluster: Embedded,
     pub control: Link,
-    links: HashMap<LeaseKey, Data>,
+    /// By lease key, which are small numbers used again.
+    links: Vec<Option<Data>>,
     by_lease: HashMap<LeaseId, LeaseKey>,
     /// All data links, for whoever waits for them.
     epoll: Arc<OwnedFd>,
@@ -38,6 +40,8 @@ pub(crate) struct State {
     print: Print,
     /// Links with calls that wait for company.
     unsent: Vec<LeaseKey>,
+    /// Tasks that have ended.
+    pub ended: usize,
     /// When the machine wants a tick.
     pub wake_at: Option<Tick>,
     effects: Vec<Effect<Ticket>>,
@@ -47,6 +51,7 @@ pub(crate) struct State {
 struct Data {
     link: Link,
     lease: LeaseId,
+    spinner: Spinner,
     /// Whether the epoll set watches for room to write.
     watches_write: bool,
 }
@@ -68,12 +73,13 @@ impl State {
             core,
             cluster,
             control: Link::new(control),
-            links: HashMap::new(),
+            links: Vec::new(),
             by_lease: HashMap::new(),
             epoll,
             notifier,
             print,
             unsent: Vec::new(),
+            ended: 0,
             wake_at: None,
             effects: Vec::new(),
             messages: Vec::new(),
@@ -113,7 +119,10 @@ impl State {
             Effect::Open { key, lease } => self.open(key, lease, more),
             Effect::Close { key } => self.close_link(key),
             Effect::Send { key, now } => self.send(key, now),
-            Effect::Finished { ticket, task: _, outcome } => ticket.complete(outcome, &self.notifier),
+            Effect::Finished { ticket, task: _, outcome } => {
+                self.ended += 1;
+                ticket.complete(outcome, &self.notifier);
+            }
             Effect::Started { ticket } => ticket.started(),
             Effect::WakeAt(at) => self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at))),
         }
@@ -128,15 +137,22 @@ impl State {
             return;
         }
         self.by_lease.insert(lease, key);
-        self.links.insert(key, Data { link, lease, watches_write: false });
+        if self.links.len() <= key.0 {
+            self.links.resize_with(key.0 + 1, || None);
+        }
+        self.links[key.0] = Some(Data { link, lease, spinner: Spinner::of_client(), watches_write: false });
         self.core.handle(tick(), Event::LinkUp(key), more);
     }
 
     fn close_link(&mut self, key: LeaseKey) {
-        if let Some(data) = self.links.remove(&key) {
+        if let Some(data) = self.links.get_mut(key.0).and_then(Option::take) {
             self.by_lease.remove(&data.lease);
             let _ = epoll::delete(&self.epoll, &data.link);
         }
+    }
+
+    fn link(&mut self, key: LeaseKey) -> Option<&mut Data> {
+        self.links.get_mut(key.0)?.as_mut()
     }
 
     fn send(&mut self, key: LeaseKey, now: bool) {
@@ -160,7 +176,7 @@ impl State {
     }
 
     fn flush(&mut self, key: LeaseKey) {
-        let Some(data) = self.links.get_mut(&key) else { return };
+        let Some(data) = self.links.get_mut(key.0).and_then(Option::as_mut) else { return };
         self.core.outgoing(key, &mut self.messages);
         for message in self.messages.drain(..) {
             encode(&message, data.link.out());
@@ -171,7 +187,7 @@ impl State {
     /// The data link of a lease is ready: read, hand in what came, write what waits.
     pub fn on_ready(&mut self, key: LeaseKey) {
         loop {
-            let Some(data) = self.links.get_mut(&key) else { return };
+            let Some(data) = self.link(key) else { return };
             let received = data.link.receive();
             let healthy = self.take_frames(key);
             match received {
@@ -181,15 +197,16 @@ impl State {
                 _ => return self.stop_reading(key),
             }
         }
-        if let Some(data) = self.links.get_mut(&key)
+        let epoll = self.epoll.clone();
+        if let Some(data) = self.link(key)
             && data.watches_write
         {
-            data.write(&self.epoll, key);
+            data.write(&epoll, key);
         }
     }
 
     fn take_frames(&mut self, key: LeaseKey) -> bool {
-        while let Some(data) = self.links.get_mut(&key) {
+        while let Some(data) = self.link(key) {
             match data.link.next_frame().and_then(|frame| frame.map(FromSlot::decode).transpose()) {
                 Ok(Some(message)) => self.handle(Event::FromSlot(key, message)),
                 Ok(None) => break,
@@ -200,8 +217,9 @@ impl State {
     }
 
     fn stop_reading(&mut self, key: LeaseKey) {
-        if let Some(data) = self.links.get(&key) {
-            let _ = epoll::delete(&self.epoll, &data.link);
+        let epoll = self.epoll.clone();
+        if let Some(data) = self.link(key) {
+            let _ = epoll::delete(&epoll, &data.link);
             self.handle(Event::LinkDown(key));
         }
     }
@@ -241,9 +259,16 @@ impl State {
         }
     }
 
-    /// The socket of a lease and the CPU its slot last sent from.
-    pub fn socket(&self, key: LeaseKey) -> Option<(Arc<OwnedFd>, u16)> {
-        self.links.get(&key).map(|data| (data.link.socket(), data.link.peer_cpu()))
+    /// The socket of a lease, if its answer is worth waiting for awake.
+    pub fn spin_socket(&mut self, key: LeaseKey) -> Option<Arc<OwnedFd>> {
+        let data = self.link(key)?;
+        data.spinner.wants_to(data.link.peer_cpu()).then(|| data.link.socket())
+    }
+
+    pub fn learn_spin(&mut self, key: LeaseKey, found: bool) {
+        if let Some(data) = self.link(key) {
+            data.spinner.learn(found);
+        }
     }
 }
 

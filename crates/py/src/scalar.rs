@@ -1,14 +1,16 @@
-//! Numbers, strings, bytes, None, and lists of them, to pickle and back without asking the pickle module.
+//! Small plain values to pickle and back without asking the pickle module: numbers, strings, bytes, None, and lists,
+//! tuples and dictionaries of them.
 //!
 //! What is written is real pickle, so the other side may read it with whatever it has. What this cannot write or read,
 //! the pickle module does.
 //!
 //! * SC-1: only values of exactly these types are written; a subclass is the pickle module's to handle.
 //! * SC-2: whatever bytes come, reading gives a value or declines; it never reads past the end.
+//! * SC-3: a list or dictionary that occurs twice is the pickle module's, which keeps it one.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyList, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 const HEADER: [u8; 2] = [0x80, 5];
 const STOP: u8 = b'.';
@@ -21,20 +23,23 @@ const BININT2: u8 = b'M';
 const LONG1: u8 = 0x8a;
 const BINFLOAT: u8 = b'G';
 const SHORT_STRING: u8 = 0x8c;
-const STRING: u8 = b'X';
 const SHORT_BYTES: u8 = b'C';
 const EMPTY_LIST: u8 = b']';
+const EMPTY_DICT: u8 = b'}';
 const MARK: u8 = b'(';
 const APPENDS: u8 = b'e';
+const SETITEMS: u8 = b'u';
+const TUPLE: u8 = b't';
 
-/// Longer strings gain nothing here.
-const MAX_STRING: usize = 4096;
+/// Containers within containers, at most.
+const MAX_DEPTH: usize = 4;
 
 /// Append the pickle of `value`, if it is of a kind written here. If not, `out` is as it was.
 pub fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     out.extend_from_slice(&HEADER);
-    let written = write_scalar(value, out) || write_list(value, out);
+    let mut writer = Writer { out, containers: Vec::new() };
+    let written = writer.write(value, MAX_DEPTH) && writer.no_container_twice();
     if written {
         out.push(STOP);
     } else {
@@ -43,12 +48,44 @@ pub fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> bool {
     written
 }
 
-fn write_list(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> bool {
-    let Ok(list) = value.cast_exact::<PyList>() else { return false };
-    out.extend_from_slice(&[EMPTY_LIST, MARK]);
-    let written = list.iter().all(|item| write_scalar(&item, out));
-    out.push(APPENDS);
-    written
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    /// Addresses of the lists and dictionaries written so far.
+    containers: Vec<usize>,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> bool {
+        write_scalar(value, self.out) || (depth > 0 && self.write_container(value, depth - 1))
+    }
+
+    fn write_container(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> bool {
+        if let Ok(list) = value.cast_exact::<PyList>() {
+            self.containers.push(value.as_ptr() as usize);
+            self.out.extend_from_slice(&[EMPTY_LIST, MARK]);
+            let written = list.iter().all(|item| self.write(&item, depth));
+            self.out.push(APPENDS);
+            written
+        } else if let Ok(dict) = value.cast_exact::<PyDict>() {
+            self.containers.push(value.as_ptr() as usize);
+            self.out.extend_from_slice(&[EMPTY_DICT, MARK]);
+            let written = dict.iter().all(|(key, item)| write_scalar(&key, self.out) && self.write(&item, depth));
+            self.out.push(SETITEMS);
+            written
+        } else if let Ok(tuple) = value.cast_exact::<PyTuple>() {
+            self.out.push(MARK);
+            let written = tuple.iter().all(|item| self.write(&item, depth));
+            self.out.push(TUPLE);
+            written
+        } else {
+            false
+        }
+    }
+
+    fn no_container_twice(&mut self) -> bool {
+        self.containers.sort_unstable();
+        self.containers.windows(2).all(|pair| pair[0] != pair[1])
+    }
 }
 
 fn write_scalar(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> bool {
@@ -98,38 +135,69 @@ fn write_int(number: &Bound<'_, PyInt>, out: &mut Vec<u8>) -> bool {
 }
 
 fn write_string(text: &Bound<'_, PyString>, out: &mut Vec<u8>) -> bool {
-    // Lone surrogates have no UTF-8; pickle has its own way with them.
+    // Lone surrogates have no UTF-8; pickle has its own way with them. Long strings may occur often, and pickle writes
+    // them once.
     let Ok(text) = text.to_str() else { return false };
-    match u8::try_from(text.len()) {
-        Ok(length) => out.extend_from_slice(&[SHORT_STRING, length]),
-        Err(_) if text.len() <= MAX_STRING => {
-            out.push(STRING);
-            out.extend_from_slice(&(text.len() as u32).to_le_bytes());
-        }
-        Err(_) => return false,
-    }
+    let Ok(length) = u8::try_from(text.len()) else { return false };
+    out.extend_from_slice(&[SHORT_STRING, length]);
     out.extend_from_slice(text.as_bytes());
     true
 }
 
 /// The value of a pickle, if it is of a kind read here.
 pub fn read<'py>(py: Python<'py>, pickle: &[u8]) -> Option<Bound<'py, PyAny>> {
-    let mut rest = pickle.strip_prefix(&HEADER)?.strip_suffix(&[STOP])?;
-    let value = if let Some(items) = rest.strip_prefix(&[EMPTY_LIST, MARK]) {
-        rest = items.strip_suffix(&[APPENDS])?;
-        read_list(py, &mut rest)?
-    } else {
-        read_scalar(py, &mut rest)?
-    };
-    rest.is_empty().then_some(value)
+    let mut rest = pickle.strip_prefix(&HEADER)?;
+    let value = read_value(py, &mut rest, MAX_DEPTH)?;
+    (rest == [STOP]).then_some(value)
 }
 
-fn read_list<'py>(py: Python<'py>, rest: &mut &[u8]) -> Option<Bound<'py, PyAny>> {
-    let mut items = Vec::with_capacity(rest.len() / 2);
-    while !rest.is_empty() {
-        items.push(read_scalar(py, rest)?);
+fn read_value<'py>(py: Python<'py>, rest: &mut &[u8], depth: usize) -> Option<Bound<'py, PyAny>> {
+    match **rest {
+        [EMPTY_LIST, MARK, ..] if depth > 0 => {
+            *rest = &rest[2..];
+            let items = read_items(py, rest, APPENDS, depth - 1)?;
+            PyList::new(py, items).ok().map(Bound::into_any)
+        }
+        [EMPTY_DICT, MARK, ..] if depth > 0 => {
+            *rest = &rest[2..];
+            read_dict(py, rest, depth - 1)
+        }
+        [MARK, ..] if depth > 0 => {
+            *rest = &rest[1..];
+            let items = read_items(py, rest, TUPLE, depth - 1)?;
+            PyTuple::new(py, items).ok().map(Bound::into_any)
+        }
+        _ => read_scalar(py, rest),
     }
-    PyList::new(py, items).ok().map(Bound::into_any)
+}
+
+fn read_items<'py>(
+    py: Python<'py>,
+    rest: &mut &[u8],
+    end: u8,
+    depth: usize,
+) -> Option<Vec<Bound<'py, PyAny>>> {
+    let mut items = Vec::with_capacity(if depth + 1 == MAX_DEPTH { rest.len() / 3 } else { 4 });
+    loop {
+        if *rest.first()? == end {
+            *rest = &rest[1..];
+            return Some(items);
+        }
+        items.push(read_value(py, rest, depth)?);
+    }
+}
+
+fn read_dict<'py>(py: Python<'py>, rest: &mut &[u8], depth: usize) -> Option<Bound<'py, PyAny>> {
+    let dict = PyDict::new(py);
+    loop {
+        if *rest.first()? == SETITEMS {
+            *rest = &rest[1..];
+            return Some(dict.into_any());
+        }
+        let key = read_scalar(py, rest)?;
+        let value = read_value(py, rest, depth)?;
+        dict.set_item(key, value).ok()?;
+    }
 }
 
 fn read_scalar<'py>(py: Python<'py>, rest: &mut &[u8]) -> Option<Bound<'py, PyAny>> {
@@ -151,10 +219,6 @@ fn read_scalar<'py>(py: Python<'py>, rest: &mut &[u8]) -> Option<Bound<'py, PyAn
         SHORT_STRING => {
             let [length] = take::<1>(rest)?;
             string(py, take_bytes(rest, usize::from(length))?)
-        }
-        STRING => {
-            let length = u32::from_le_bytes(take(rest)?) as usize;
-            string(py, take_bytes(rest, length)?)
         }
         SHORT_BYTES => {
             let [length] = take::<1>(rest)?;

@@ -8,15 +8,13 @@
 //! * CP-2: when the node is gone, so is the slot, within [`LEAVE_WITHIN`].
 
 use crate::runtime::{FLUSH_AFTER, LinkInUse, Shared, State};
-use bytes::BytesMut;
-use paceline_net::{clock, fds, poll, signals};
+use paceline_net::control::{Inbox, Outbox};
+use paceline_net::{clock, poll, signals};
 use paceline_proto::control::{NodeToSlot, SlotToNode};
-use paceline_proto::frame::Decoder;
 use paceline_proto::{LeaseId, SlotId};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Signal, getpid, kill_process};
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,21 +35,19 @@ pub(crate) fn start(slot: SlotId, shared: Arc<Shared>) -> io::Result<()> {
 
 /// Send to the node. It reads at once and messages are short, so a full socket means that it is gone.
 pub(crate) fn say(shared: &Shared, message: &SlotToNode) {
-    let mut bytes = Vec::new();
-    if message.encode(&mut bytes).is_ok() {
-        let _ = fds::send_with_fds(&shared.control, &bytes, &[]);
-    }
+    let mut outbox = Outbox::default();
+    outbox.push(message, Vec::new());
+    let _ = outbox.flush(&shared.control);
 }
 
 struct Companion {
     shared: Arc<Shared>,
-    decoder: Decoder,
-    descriptors: VecDeque<OwnedFd>,
+    inbox: Inbox<NodeToSlot>,
 }
 
 impl Companion {
     fn new(shared: Arc<Shared>) -> Companion {
-        Companion { shared, decoder: Decoder::default(), descriptors: VecDeque::new() }
+        Companion { shared, inbox: Inbox::default() }
     }
 
     fn run(mut self) {
@@ -135,34 +131,27 @@ impl Companion {
 
     /// Handle what the node says. False: it is gone.
     fn on_control(&mut self) -> bool {
-        let mut received = Vec::new();
-        let mut bytes = BytesMut::new();
-        let result = fds::receive_with_fds(&self.shared.control, &mut bytes, &mut received);
-        self.descriptors.extend(received);
-        match result {
+        match self.inbox.fill(&self.shared.control) {
             Ok(0) => return false,
-            Ok(_) => self.decoder.feed(&bytes),
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
             Err(_) => return false,
         }
         loop {
-            match self.decoder.next_frame() {
+            match self.inbox.next() {
                 Ok(None) => return true,
-                Ok(Some(frame)) => match NodeToSlot::decode(&frame) {
-                    Ok(message) => self.on_node(message),
-                    Err(_) => return false,
-                },
+                Ok(Some((message, descriptors))) => self.on_node(message, descriptors),
                 Err(_) => return false,
             }
         }
     }
 
-    fn on_node(&mut self, message: NodeToSlot) {
+    fn on_node(&self, message: NodeToSlot, descriptors: Vec<OwnedFd>) {
         let mut state = self.shared.state.lock();
         match message {
             NodeToSlot::Bind { client: _, needs } => state.needs = Some(needs),
             NodeToSlot::Attach { lease } => {
-                let Some(socket) = self.descriptors.pop_front() else { return };
+                let Some(socket) = descriptors.into_iter().next() else { return };
                 if state.core.lease() != Some(lease) && !state.busy {
                     self.shared.page.reset();
                 }

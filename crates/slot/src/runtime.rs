@@ -70,13 +70,14 @@ pub(crate) struct State {
 /// The data link, with what belongs to its use.
 pub(crate) struct LinkInUse {
     pub link: Link,
+    spinner: spin::Spinner,
     last_flush: u64,
     unsent_bytes: usize,
 }
 
 impl LinkInUse {
     pub fn new(socket: OwnedFd) -> LinkInUse {
-        LinkInUse { link: Link::new(socket), last_flush: 0, unsent_bytes: 0 }
+        LinkInUse { link: Link::new(socket), spinner: spin::Spinner::of_slot(), last_flush: 0, unsent_bytes: 0 }
     }
 }
 
@@ -215,7 +216,12 @@ impl Runtime {
             state.flush(now);
             state.receive();
         }
-        self.next(state, now)
+        let next = self.next(state, now);
+        if next.is_none() && state.core.unsent() > 0 {
+            // A call that came and was withdrawn in one breath has left its answer.
+            state.flush(now);
+        }
+        next
     }
 
     fn next(&self, state: &mut State, now: u64) -> Option<Next> {
@@ -254,11 +260,15 @@ impl Runtime {
 
     /// Block until there may be something to do. Call it without any lock of the language runtime.
     pub fn wait(&self) {
-        let Some((link, peer_cpu, interest)) = self.start_waiting() else { return };
-        if let Some(link) = &link
-            && spin::until_readable(link, peer_cpu)
-        {
-            return;
+        let Some((link, spins, interest)) = self.start_waiting() else { return };
+        if let Some(link) = link.as_ref().filter(|_| spins) {
+            let found = spin::until_readable(link);
+            if let Some(in_use) = &mut self.shared.state.lock().link {
+                in_use.spinner.learn(found);
+            }
+            if found {
+                return;
+            }
         }
         let wake = self.shared.main_wake.as_fd();
         let mut descriptors = vec![PollFd::from_borrowed_fd(wake, PollFlags::IN)];
@@ -272,7 +282,7 @@ impl Runtime {
     }
 
     /// None if there is something to do already.
-    fn start_waiting(&self) -> Option<(Option<Arc<OwnedFd>>, u16, PollFlags)> {
+    fn start_waiting(&self) -> Option<(Option<Arc<OwnedFd>>, bool, PollFlags)> {
         let mut state = self.shared.state.lock();
         if state.exit || state.core.has_waiting() {
             return None;
@@ -282,8 +292,8 @@ impl Runtime {
             self.shared.companion_wake.wake();
         }
         let interest = if state.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let peer_cpu = state.link.as_ref().map_or(u16::MAX, |in_use| in_use.link.peer_cpu());
-        let link = state.link.as_ref().map(|in_use| in_use.link.socket());
-        Some((link, peer_cpu, interest))
+        let Some(in_use) = &mut state.link else { return Some((None, false, interest)) };
+        let spins = in_use.spinner.wants_to(in_use.link.peer_cpu());
+        Some((Some(in_use.link.socket()), spins, interest))
     }
 }

@@ -1,5 +1,236 @@
-//! To come.
-use std::io; use std::os::fd::OwnedFd; use paceline_proto::SlotId;
-pub struct Zygote; pub struct Birth { pub slot: SlotId }
-impl Zygote { pub fn new(_s: OwnedFd) -> io::Result<Zygote> { todo!() } pub fn next(&mut self) -> io::Result<Option<Birth>> { todo!() } pub fn forked(&mut self, _b: Birth, _p: u32) -> io::Result<()> { todo!() } }
-impl Birth { pub fn become_slot(self, _z: Zygote) -> io::Result<(SlotId, OwnedFd, OwnedFd)> { todo!() } }
+//! The zygote's end of its link to the node, and the reaper of its children.
+//!
+//! Owns: the processes of all slots, from fork to grave. Does not own: the fork itself, which is the language's: whoever
+//! uses this forks when [`Zygote::next`] gives a [`Birth`], then calls [`Zygote::forked`] in the parent and
+//! [`Birth::become_slot`] in the child.
+//!
+//! * ZY-1: a slot's end is reported after its process group was killed, and with it whatever the slot left behind.
+//! * ZY-2: when the node is gone, so is everything: every slot, its group, its leftovers, and then the zygote.
+//! * ZY-3: single-threaded, and nothing of one slot is open in another.
+//!
+//! Each slot is a subreaper of its own: what its children leave behind becomes its child, and, when it dies, the
+//! zygote's. So a child of the zygote that is not a slot is always left over from one that is dead.
+
+use paceline_net::control::{Inbox, Outbox};
+use paceline_net::poll;
+use paceline_net::signalfd::Signals;
+use paceline_proto::control::{NodeToZygote, ZygoteToNode};
+use paceline_proto::{DeathCause, SlotId};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getppid, kill_process,
+    kill_process_group, set_child_subreaper, set_parent_process_death_signal, setpgid, wait, waitid, waitpid,
+};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long the zygote waits for killed processes to go before it goes itself.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The zygote.
+pub struct Zygote {
+    node: OwnedFd,
+    inbox: Inbox<NodeToZygote>,
+    outbox: Outbox,
+    signals: Signals,
+    slots: HashMap<Pid, SlotId>,
+    pid: Pid,
+}
+
+/// One slot to be: its id and the descriptors it starts with. They close when this is dropped.
+pub struct Birth {
+    pub slot: SlotId,
+    control: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    page: OwnedFd,
+}
+
+impl Zygote {
+    /// Be the zygote of the node at the other end of this socket, which the process was started with.
+    pub fn new(socket: OwnedFd) -> io::Result<Zygote> {
+        let node = settle(socket)?;
+        // Blocked rather than ignored: slots get back whatever handlers the language has installed.
+        let signals = Signals::catch(&[Signal::CHILD, Signal::TERM, Signal::INT].map(Signal::as_raw))?;
+        let pid = getpid();
+        set_child_subreaper(Some(pid))?;
+        // Only a backup: the end of the node's socket says the same. Not a deadly signal, for there is work to do then.
+        set_parent_process_death_signal(Some(Signal::TERM))?;
+        Ok(Zygote {
+            node,
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            signals,
+            slots: HashMap::new(),
+            pid,
+        })
+    }
+
+    /// The next slot to fork; none when the node is gone or says so, and then no slot is left. Reaps meanwhile.
+    #[expect(clippy::should_implement_trait, reason = "it fails, and it is not a sequence of values")]
+    pub fn next(&mut self) -> io::Result<Option<Birth>> {
+        loop {
+            while let Some(signal) = self.signals.next() {
+                match signal {
+                    signal if signal == Signal::CHILD.as_raw() => self.on_children(),
+                    signal if signal == Signal::TERM.as_raw() => return self.end(),
+                    _ => {}
+                }
+            }
+            match self.inbox.next() {
+                Ok(Some((NodeToZygote::Fork { slot }, descriptors))) => {
+                    return Ok(Some(birth(slot, descriptors)));
+                }
+                Ok(Some((NodeToZygote::Exit, _))) | Err(_) => return self.end(),
+                Ok(None) => {}
+            }
+            self.wait()?;
+            match self.inbox.fill(&self.node) {
+                Ok(0) => return self.end(),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return self.end(),
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let interest = if self.outbox.queued() > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let mut sources = [PollFd::new(&self.node, interest), PollFd::new(&self.signals, PollFlags::IN)];
+        poll::wait(&mut sources, None)?;
+        self.flush();
+        Ok(())
+    }
+
+    /// In the parent: the fork gave this process.
+    pub fn forked(&mut self, birth: Birth, pid: u32) -> io::Result<()> {
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+        // The child does the same. Whoever comes second is told off, which does not matter.
+        let _ = setpgid(Some(process), Some(process));
+        self.slots.insert(process, birth.slot);
+        self.say(&ZygoteToNode::Forked { slot: birth.slot, pid });
+        Ok(())
+    }
+
+    /// In the parent: the fork failed, for want of memory or processes.
+    pub fn not_forked(&mut self, birth: Birth, error: i32) {
+        self.say(&ZygoteToNode::Exited { slot: birth.slot, pid: 0, cause: DeathCause::Exit(error) });
+    }
+
+    fn on_children(&mut self) {
+        // Seen dead but not yet reaped: nobody else can have its number, so its group can be killed safely (ZY-1).
+        let dead = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let slots: Vec<Pid> = self.slots.keys().copied().collect();
+        for pid in slots {
+            if let Ok(Some(_)) = waitid(WaitId::Pid(pid), dead) {
+                let _ = kill_process_group(pid, Signal::KILL);
+                if let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) {
+                    self.on_exit(pid, status);
+                }
+            }
+        }
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if self.slots.contains_key(&pid) {
+                let _ = kill_process_group(pid, Signal::KILL);
+                self.on_exit(pid, status);
+            }
+        }
+        self.kill_leftovers();
+    }
+
+    fn on_exit(&mut self, pid: Pid, status: WaitStatus) {
+        self.kill_leftovers();
+        if let Some(slot) = self.slots.remove(&pid) {
+            let pid = pid.as_raw_nonzero().get() as u32;
+            self.say(&ZygoteToNode::Exited { slot, pid, cause: cause(status) });
+        }
+    }
+
+    /// Whatever is our child and not a slot. What it leaves behind becomes our child in turn, and dies next.
+    fn kill_leftovers(&self) {
+        // Kernels without this file keep leftovers that have left their slot's group; there is no other way to see them.
+        let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+        let children = children.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+        for pid in children.filter(|pid| !self.slots.contains_key(pid)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+
+    /// Nothing may outlive the zygote (ZY-2).
+    fn end(&mut self) -> io::Result<Option<Birth>> {
+        for &pid in self.slots.keys() {
+            let _ = kill_process_group(pid, Signal::KILL);
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let until = Instant::now() + FAREWELL;
+        loop {
+            self.on_children();
+            let left = until.saturating_duration_since(Instant::now());
+            let childless = matches!(wait(WaitOptions::NOHANG), Err(rustix::io::Errno::CHILD));
+            if childless || left.is_zero() {
+                return Ok(None);
+            }
+            poll::wait(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(left.min(FAREWELL / 20)))?;
+            while self.signals.next().is_some() {}
+        }
+    }
+
+    fn say(&mut self, message: &ZygoteToNode) {
+        self.outbox.push(message, Vec::new());
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        // What the socket does not take now goes later; a node that is gone shows when we read.
+        let _ = self.outbox.flush(&self.node);
+    }
+}
+
+impl Birth {
+    /// In the child, first of all: stop being the zygote. Its descriptors close, signals arrive again, output goes to
+    /// the node. Gives the slot's id, its control socket and its page.
+    pub fn become_slot(self, zygote: Zygote) -> io::Result<(SlotId, OwnedFd, OwnedFd)> {
+        let Zygote { signals, node, inbox, outbox, slots, pid: parent } = zygote;
+        drop((node, inbox, outbox, slots));
+        // The parent does the same. Whoever comes second is told off, which does not matter.
+        let _ = setpgid(None, None);
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() != Some(parent) {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "the zygote died as it forked"));
+        }
+        set_child_subreaper(Some(getpid()))?;
+        dup2_stdout(&self.stdout)?;
+        dup2_stderr(&self.stderr)?;
+        // If memory runs out, rather a slot than what surrounds it. Where that is not allowed, so be it.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "800");
+        signals.release();
+        Ok((self.slot, self.control, self.page))
+    }
+}
+
+/// Move the socket away from standard input, where the node may have put it, and leave that empty.
+fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
+    let moved = rustix::io::fcntl_dupfd_cloexec(&socket, 3)?;
+    if socket.as_raw_fd() == 0 {
+        dup2_stdin(open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)?;
+        // Its number is standard input's now, which nobody owns.
+        let _ = socket.into_raw_fd();
+    }
+    Ok(moved)
+}
+
+fn birth(slot: SlotId, descriptors: Vec<OwnedFd>) -> Birth {
+    let [control, stdout, stderr, page] =
+        <[OwnedFd; 4]>::try_from(descriptors).expect("the inbox gives a fork its four descriptors");
+    Birth { slot, control, stdout, stderr, page }
+}
+
+fn cause(status: WaitStatus) -> DeathCause {
+    match (status.terminating_signal(), status.exit_status()) {
+        (Some(signal), _) => DeathCause::Signal(signal),
+        (None, code) => DeathCause::Exit(code.unwrap_or(-1)),
+    }
+}

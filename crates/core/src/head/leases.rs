@@ -14,7 +14,7 @@ impl Head {
         holder.leases.entry(shape).or_default().insert(id);
         holder.used = holder.used.plus(&shape.needs);
         self.take(node, id, shape);
-        self.to_the_back(client, shape);
+        self.send_to_back(client, shape);
         self.note_hunger(client);
         self.tell_node(node, HeadToNode::Place { lease: id, client, shape }, out);
     }
@@ -88,12 +88,12 @@ impl Head {
         if same.is_empty() {
             client.leases.remove(&shape);
         }
-        self.to_the_back(id, shape);
+        self.send_to_back(id, shape);
         self.note_hunger(id);
     }
 
     /// Whoever got or gave up a lease comes after those who wait with as little.
-    fn to_the_back(&mut self, id: ClientId, shape: Shape) {
+    fn send_to_back(&mut self, id: ClientId, shape: Shape) {
         self.turns += 1;
         if let Some(want) = self.clients.get_mut(&id).and_then(|client| client.wants.get_mut(&shape)) {
             want.order = self.turns;

@@ -256,6 +256,7 @@ impl Head {
 
     fn on_deadline(&mut self, now: Tick, out: &mut Vec<Effect>) {
         self.deadline = None;
+        self.dirty = true;
         self.give_up_clients(now, out);
         self.give_up_nodes(now, out);
         if let Some(at) = self.settled_at.filter(|at| *at > now) {

@@ -1,7 +1,7 @@
 //! The invariants, spelled out.
 
 use super::places::PATIENCE;
-use super::{Closing, HeadLink, Node, State, Zygote};
+use super::{HeadLink, Node, Phase, State, Zygote};
 use paceline_proto::Resources;
 use std::collections::BTreeSet;
 
@@ -52,8 +52,8 @@ impl Node {
     }
 
     fn check_numbers(&self) -> Result<(), String> {
-        ensure!(self.closing != Closing::Closed || self.slots.is_empty(), "closed with slots");
-        if self.closing != Closing::No {
+        ensure!(self.phase != Phase::Closed || self.slots.is_empty(), "closed with slots");
+        if self.phase != Phase::Open {
             return Ok(());
         }
         let warm = self

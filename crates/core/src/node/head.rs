@@ -1,6 +1,6 @@
 //! What the head says, and what happens without it.
 
-use super::{Closing, Effect, HeadLink, Node, State, Use};
+use super::{Effect, HeadLink, Node, Phase, State, Use};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, NodeToHead, Placement};
 use paceline_proto::{Death, LeaseId, SlotId};
@@ -83,7 +83,7 @@ impl Node {
                     out.push(Effect::ToHead(NodeToHead::Placed { lease: wanted.lease, slot }));
                 }
             }
-            None if self.closing != Closing::No => {
+            None if self.phase != Phase::Open => {
                 out.push(Effect::ToHead(NodeToHead::Ended { lease: wanted.lease, death: None }));
             }
             None => {

@@ -162,7 +162,7 @@ pub struct Node {
     places: BTreeMap<usize, Backoff>,
     /// Since when nothing happened.
     quiet_since: Tick,
-    closing: Closing,
+    phase: Phase,
 }
 
 #[derive(PartialEq, Debug)]
@@ -185,8 +185,8 @@ enum Zygote {
 }
 
 #[derive(PartialEq, Debug)]
-enum Closing {
-    No,
+enum Phase {
+    Open,
     Closing,
     Closed,
 }
@@ -243,7 +243,7 @@ impl Node {
             unreported: Vec::new(),
             places: BTreeMap::new(),
             quiet_since: Tick::ZERO,
-            closing: Closing::No,
+            phase: Phase::Open,
         }
     }
 
@@ -293,13 +293,13 @@ impl Node {
 
     /// Bring about what the state of things asks for.
     fn settle(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        if self.closing == Closing::No {
+        if self.phase == Phase::Open {
             self.start_zygote(now, out);
             self.place_pending(now, out);
             self.cool_surplus(now, out);
             self.fill(now, out);
-        } else if self.closing == Closing::Closing && self.slots.is_empty() {
-            self.closing = Closing::Closed;
+        } else if self.phase == Phase::Closing && self.slots.is_empty() {
+            self.phase = Phase::Closed;
             out.push(Effect::Closed);
         }
         let next = self.next_deadline(now);
@@ -320,10 +320,10 @@ impl Node {
     }
 
     fn on_close(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        if self.closing != Closing::No {
+        if self.phase != Phase::Open {
             return;
         }
-        self.closing = Closing::Closing;
+        self.phase = Phase::Closing;
         for pending in self.pending.drain(..) {
             out.push(Effect::ToHead(NodeToHead::Ended { lease: pending.lease, death: None }));
         }

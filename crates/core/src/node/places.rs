@@ -78,7 +78,7 @@ impl Node {
 
     /// When something could be forked that now must wait.
     pub(super) fn next_fork(&self, now: Tick) -> Option<Tick> {
-        if self.closing != super::Closing::No {
+        if self.phase != super::Phase::Open {
             return None;
         }
         match self.zygote {

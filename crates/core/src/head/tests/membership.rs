@@ -57,8 +57,8 @@ fn output_goes_to_its_client() {
     let text = b"hi\n".to_vec();
     let line = |client| NodeToHead::Output { client, slot, stream, text: text.clone() };
     let relayed = HeadToClient::Output { slot, stream, text: text.clone() };
-    assert_eq!(bench.from_node(N1, line(A)), [Effect::ToClient(A, relayed)]);
-    assert_eq!(bench.from_node(N1, line(B)), [], "nobody to tell");
+    assert_eq!(bench.node_says(N1, line(A)), [Effect::ToClient(A, relayed)]);
+    assert_eq!(bench.node_says(N1, line(B)), [], "nobody to tell");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_client_that_comes_back_is_reconciled() {
 #[test]
 fn goodbye_and_death_end_leases_at_once() {
     let mut bench = Bench::holding(A, 1);
-    assert_eq!(bench.from_client(A, ClientToHead::Bye), [end(N1, 1)]);
+    assert_eq!(bench.client_says(A, ClientToHead::Bye), [end(N1, 1)]);
     let mut bench = Bench::holding(A, 1);
     assert_eq!(bench.handle(Event::ClientDown { client: A, dead: true }), [end(N1, 1)]);
     assert_eq!(bench.ended(N1, 1, None), []);

@@ -65,29 +65,29 @@ impl Bench {
         let mut out = Vec::new();
         for _ in 0..span.as_secs() {
             out.extend(self.pass(Duration::from_secs(1)));
-            out.extend(self.from_node(node, NodeToHead::Heartbeat));
+            out.extend(self.node_says(node, NodeToHead::Heartbeat));
         }
         out
     }
 
-    fn from_client(&mut self, client: ClientId, message: ClientToHead) -> Vec<Effect> {
+    fn client_says(&mut self, client: ClientId, message: ClientToHead) -> Vec<Effect> {
         self.handle(Event::FromClient(client, message))
     }
 
-    fn from_node(&mut self, node: NodeId, message: NodeToHead) -> Vec<Effect> {
+    fn node_says(&mut self, node: NodeId, message: NodeToHead) -> Vec<Effect> {
         self.handle(Event::FromNode(node, message))
     }
 
     fn hello(&mut self, client: ClientId, leases: &[LeaseId]) -> Vec<Effect> {
-        self.from_client(client, ClientToHead::Hello { client, name: "test".into(), leases: leases.into() })
+        self.client_says(client, ClientToHead::Hello { client, name: "test".into(), leases: leases.into() })
     }
 
     fn want(&mut self, client: ClientId, shape: Shape, count: u32) -> Vec<Effect> {
-        self.from_client(client, ClientToHead::Want { shape, count })
+        self.client_says(client, ClientToHead::Want { shape, count })
     }
 
     fn release(&mut self, client: ClientId, number: u64) -> Vec<Effect> {
-        self.from_client(client, ClientToHead::Release { lease: lease(number) })
+        self.client_says(client, ClientToHead::Release { lease: lease(number) })
     }
 
     fn join(&mut self, node: NodeId, cpus: u64, leases: &[(u64, ClientId)]) -> Vec<Effect> {
@@ -109,15 +109,15 @@ impl Bench {
             shape: Shape::cpus(1),
         };
         let leases = leases.iter().map(placement).collect();
-        self.from_node(node, NodeToHead::Join { node, incarnation, name: "test".into(), total, leases })
+        self.node_says(node, NodeToHead::Join { node, incarnation, name: "test".into(), total, leases })
     }
 
     fn placed(&mut self, node: NodeId, number: u64) -> Vec<Effect> {
-        self.from_node(node, NodeToHead::Placed { lease: lease(number), slot: SlotId(number) })
+        self.node_says(node, NodeToHead::Placed { lease: lease(number), slot: SlotId(number) })
     }
 
     fn ended(&mut self, node: NodeId, number: u64, death: Option<Death>) -> Vec<Effect> {
-        self.from_node(node, NodeToHead::Ended { lease: lease(number), death })
+        self.node_says(node, NodeToHead::Ended { lease: lease(number), death })
     }
 
     /// The clients and a node, and the client's leases 1.. on it, held.

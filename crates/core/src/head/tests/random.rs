@@ -159,10 +159,8 @@ impl Model {
         match client.inbox.pop_front() {
             Some(HeadToClient::Granted { lease, .. }) => assert!(client.leases.insert(lease)),
             Some(HeadToClient::Ended { lease, .. }) => drop(client.leases.remove(&lease)),
-            Some(HeadToClient::Recall { lease }) => {
-                if client.leases.remove(&lease) {
-                    self.handle(Event::FromClient(id, ClientToHead::Release { lease }));
-                }
+            Some(HeadToClient::Recall { lease }) if client.leases.remove(&lease) => {
+                self.handle(Event::FromClient(id, ClientToHead::Release { lease }));
             }
             _ => {}
         }

@@ -41,9 +41,9 @@ fn a_newcomer_gets_its_share_back_from_who_has_more() {
     assert!(recalled.iter().all(|effect| matches!(effect, Effect::ToClient(A, HeadToClient::Recall { .. }))));
     assert_eq!(bench.want(B, ONE(), 4), [], "RC-3");
     let Effect::ToClient(_, HeadToClient::Recall { lease }) = recalled[0] else { unreachable!() };
-    let ended = bench.from_client(A, ClientToHead::Release { lease });
+    let ended = bench.client_says(A, ClientToHead::Release { lease });
     assert_eq!(ended, [Effect::ToNode(N1, HeadToNode::End { lease })]);
-    let freed = bench.from_node(N1, NodeToHead::Ended { lease, death: None });
+    let freed = bench.node_says(N1, NodeToHead::Ended { lease, death: None });
     assert_eq!(freed, [place(N1, 5, B, ONE())], "to B, although A still wants four");
 }
 

@@ -1,0 +1,207 @@
+//! Who is at the other end of which link.
+//!
+//! * LK-1: a peer has one link. A new one takes the place of the old, whose end is told first.
+//! * LK-2: lines for a client that does not read hold up the node they come from, so that in the end the printing slot
+//!   waits; but only for a moment, then they are dropped: nobody else may wait for a client that sleeps.
+
+use crate::message::{FromHead, ToHead};
+use paceline_core::head::Event;
+use paceline_net::control::{self, Receiver, Sender};
+use paceline_proto::control::{ClientToHead, NodeToHead};
+use paceline_proto::{ClientId, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Lines are held back when this many bytes wait for their client already.
+const ENOUGH: usize = 256 << 10;
+/// For how long they are.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// A link, in the order of acceptance.
+pub(crate) type LinkId = u64;
+
+/// What a link brought: a message, or its end.
+pub(crate) type Arrival = (LinkId, Option<ToHead>);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Peer {
+    Client(ClientId),
+    Node(NodeId),
+}
+
+impl Peer {
+    /// Who opens a link with this message.
+    fn introduced_by(message: &ToHead) -> Option<Peer> {
+        match message {
+            ToHead::Client(ClientToHead::Hello { client, .. }) => Some(Peer::Client(*client)),
+            ToHead::Node(NodeToHead::Join { node, .. }) => Some(Peer::Node(*node)),
+            ToHead::Client(_) | ToHead::Node(_) => None,
+        }
+    }
+
+    fn event(self, message: ToHead) -> Option<Event> {
+        match (self, message) {
+            (Peer::Client(client), ToHead::Client(message)) => Some(Event::FromClient(client, message)),
+            (Peer::Node(node), ToHead::Node(message)) => Some(Event::FromNode(node, message)),
+            (Peer::Client(_), ToHead::Node(_)) | (Peer::Node(_), ToHead::Client(_)) => None,
+        }
+    }
+
+    fn down(self) -> Event {
+        match self {
+            Peer::Client(client) => Event::ClientDown { client, dead: false },
+            Peer::Node(node) => Event::NodeDown(node),
+        }
+    }
+}
+
+/// Senders to the clients that are here, for the readers of node links.
+type Outlets = Arc<Mutex<BTreeMap<ClientId, Sender<FromHead>>>>;
+
+pub(crate) struct Links {
+    links: BTreeMap<LinkId, Link>,
+    by_peer: BTreeMap<Peer, LinkId>,
+    outlets: Outlets,
+    accepted: LinkId,
+    arrivals: mpsc::Sender<Arrival>,
+}
+
+struct Link {
+    sender: Sender<FromHead>,
+    reader: JoinHandle<()>,
+    peer: Option<Peer>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Links {
+    pub(crate) fn new(arrivals: mpsc::Sender<Arrival>) -> Links {
+        Links {
+            links: BTreeMap::new(),
+            by_peer: BTreeMap::new(),
+            outlets: Outlets::default(),
+            accepted: 0,
+            arrivals,
+        }
+    }
+
+    pub(crate) fn accept(&mut self, socket: OwnedFd) -> io::Result<()> {
+        let (sender, receiver) = control::channel(socket)?;
+        self.accepted += 1;
+        let reading = read(self.accepted, receiver, self.arrivals.clone(), self.outlets.clone());
+        self.links.insert(self.accepted, Link { sender, reader: tokio::spawn(reading), peer: None });
+        Ok(())
+    }
+
+    /// What an arrival means to the head, in order.
+    pub(crate) fn on_arrival(&mut self, (id, message): Arrival) -> Vec<Event> {
+        let Some(link) = self.links.get(&id) else { return Vec::new() };
+        let (known, Some(message)) = (link.peer, message) else { return self.drop_link(id) };
+        let mut events = Vec::new();
+        let peer = known.or_else(|| {
+            let peer = Peer::introduced_by(&message)?;
+            events = self.introduce(id, peer);
+            Some(peer)
+        });
+        match peer.and_then(|peer| peer.event(message)) {
+            Some(event) => events.push(event),
+            None => {
+                tracing::warn!(link = id, ?peer, "a peer said what is not its to say");
+                events.extend(self.drop_link(id));
+            }
+        }
+        events
+    }
+
+    fn introduce(&mut self, id: LinkId, peer: Peer) -> Vec<Event> {
+        let events = self.by_peer.get(&peer).map_or(Vec::new(), |&old| self.drop_link(old));
+        let link = self.links.get_mut(&id).expect("the message came over it");
+        link.peer = Some(peer);
+        self.by_peer.insert(peer, id);
+        if let Peer::Client(client) = peer {
+            lock(&self.outlets).insert(client, link.sender.clone());
+        }
+        events
+    }
+
+    fn drop_link(&mut self, id: LinkId) -> Vec<Event> {
+        let Some(peer) = self.links.remove(&id).and_then(|link| link.peer) else { return Vec::new() };
+        self.by_peer.remove(&peer);
+        if let Peer::Client(client) = peer {
+            lock(&self.outlets).remove(&client);
+        }
+        vec![peer.down()]
+    }
+
+    /// Close the link of a peer that the head has given up already.
+    pub(crate) fn drop_peer(&mut self, peer: Peer) {
+        if let Some(&id) = self.by_peer.get(&peer) {
+            self.drop_link(id);
+        }
+    }
+
+    pub(crate) fn send(&self, peer: Peer, message: &FromHead) {
+        if let Some(link) = self.by_peer.get(&peer).and_then(|id| self.links.get(id)) {
+            link.sender.send(message, Vec::new());
+        }
+    }
+
+    /// Wait until everything said has gone, within reason.
+    pub(crate) async fn drain(&self, within: Duration) {
+        let drained = async {
+            for link in self.links.values() {
+                link.sender.drained_to(0).await;
+            }
+        };
+        let _ = tokio::time::timeout(within, drained).await;
+    }
+}
+
+async fn read(id: LinkId, mut receiver: Receiver<ToHead>, arrivals: mpsc::Sender<Arrival>, outlets: Outlets) {
+    let mut deaf = BTreeSet::new();
+    loop {
+        let message = match receiver.next().await {
+            Ok(message) => message.map(|(message, _)| message),
+            Err(error) => {
+                tracing::warn!(link = id, %error, "a link broke");
+                None
+            }
+        };
+        if let Some(ToHead::Node(NodeToHead::Output { client, .. })) = &message
+            && !has_room(*client, &outlets, &mut deaf).await
+        {
+            continue;
+        }
+        let last = message.is_none();
+        if arrivals.send((id, message)).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+/// Wait for a client that does not keep up with what its slots print, once (LK-2).
+async fn has_room(client: ClientId, outlets: &Outlets, deaf: &mut BTreeSet<ClientId>) -> bool {
+    let Some(outlet) = lock(outlets).get(&client).cloned() else { return true };
+    let patience = if deaf.contains(&client) { Duration::ZERO } else { MOMENT };
+    let room =
+        outlet.queued() <= ENOUGH || tokio::time::timeout(patience, outlet.drained_to(ENOUGH)).await.is_ok();
+    if room {
+        deaf.remove(&client);
+    } else if deaf.insert(client) {
+        tracing::warn!(%client, "a client does not read: what its slots print is dropped");
+    }
+    room
+}
+
+fn lock(outlets: &Outlets) -> std::sync::MutexGuard<'_, BTreeMap<ClientId, Sender<FromHead>>> {
+    outlets.lock().unwrap_or_else(PoisonError::into_inner)
+}

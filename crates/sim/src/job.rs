@@ -1,0 +1,98 @@
+//! What tasks do in the simulation.
+
+use crate::random::mix;
+use bytes::Bytes;
+use paceline_proto::{Resources, Shape};
+use std::time::Duration;
+
+/// A task to submit. Built in the way of options: `Job::new().takes(ms(5)).cpus(2)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    pub(crate) takes: Duration,
+    pub(crate) fate: Fate,
+    pub(crate) shape: Shape,
+    pub(crate) priority: i32,
+    pub(crate) retries: u32,
+    /// Which of its client's functions it calls: estimates are learned per function.
+    pub(crate) function: u8,
+    /// Bytes of its argument and of its value, beyond what names the task.
+    pub(crate) size: usize,
+}
+
+/// How a run ends that nothing disturbs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    Value,
+    Raises,
+    Unsendable,
+    /// It kills its slot, every time.
+    Kills,
+}
+
+impl Default for Job {
+    fn default() -> Job {
+        Job::new()
+    }
+}
+
+impl Job {
+    /// One CPU, a millisecond, three retries, a value.
+    pub fn new() -> Job {
+        Job {
+            takes: Duration::from_millis(1),
+            fate: Fate::Value,
+            shape: Shape::cpus(1),
+            priority: 0,
+            retries: 3,
+            function: 0,
+            size: 0,
+        }
+    }
+
+    pub fn takes(self, takes: Duration) -> Job {
+        Job { takes, ..self }
+    }
+
+    pub fn cpus(self, count: u64) -> Job {
+        Job { shape: Shape::cpus(count), ..self }
+    }
+
+    pub fn needs(self, needs: Resources) -> Job {
+        Job { shape: Shape { needs }, ..self }
+    }
+
+    pub fn priority(self, priority: i32) -> Job {
+        Job { priority, ..self }
+    }
+
+    pub fn retries(self, retries: u32) -> Job {
+        Job { retries, ..self }
+    }
+
+    pub fn function(self, function: u8) -> Job {
+        Job { function, ..self }
+    }
+
+    pub fn raises(self) -> Job {
+        Job { fate: Fate::Raises, ..self }
+    }
+
+    /// Its slot dies of it, every time.
+    pub fn kills(self) -> Job {
+        Job { fate: Fate::Kills, ..self }
+    }
+}
+
+/// The argument of a task: its number, so that a call which got another's bytes is noticed.
+pub(crate) fn argument(task: usize, size: usize) -> Bytes {
+    let mut bytes = (task as u64).to_le_bytes().to_vec();
+    bytes.resize(8 + size, task as u8);
+    bytes.into()
+}
+
+/// The value of a task, a function of its number alone.
+pub(crate) fn value(task: usize, size: usize) -> Bytes {
+    let mut bytes = mix(task as u64 + 1).to_le_bytes().to_vec();
+    bytes.resize(8 + size, task as u8);
+    bytes.into()
+}

@@ -1,0 +1,296 @@
+//! What every task did, kept apart from the machines, and the promises that are checked against it.
+//!
+//! * LG-1: every task ends exactly once (CL-1), and with the right value.
+//! * LG-2: a task runs again only when the lease of each earlier run has ended for its client, by death or loss.
+//! * LG-3: no run of a task has the number of another.
+//! * LG-4: a call that was given back never runs.
+//! * LG-5: a death is charged to the call that ran; three of them end a task, and no other task pays.
+//! * LG-6: first come, first served on one slot, within a client, a priority and a shape.
+
+use crate::job::{Fate, Job, argument, value};
+use paceline_core::client::{LostCause, Outcome, TaskKey};
+use paceline_proto::data::Call;
+use paceline_proto::{Bytes, Death, DeathCause, LeaseId, Seq, TaskId};
+use std::collections::{HashMap, HashSet};
+
+/// The deaths that end a task.
+pub(crate) const POISON: u32 = 3;
+
+pub(crate) struct Entry {
+    pub client: usize,
+    pub job: Job,
+    pub place: Option<(TaskKey, TaskId)>,
+    pub runs: Vec<Run>,
+    pub outcome: Option<Outcome>,
+    /// Its client ended it, or left.
+    pub cancelled: bool,
+    /// Where it was sent.
+    sent: Vec<(LeaseId, Seq)>,
+    /// Deaths charged to it.
+    charged: u32,
+    /// A lease that had it was lost without a word about what ran, so nobody can tell how often it ran.
+    doubtful: bool,
+    /// A node was lost that had it.
+    node_lost: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub process: usize,
+    pub lease: LeaseId,
+    pub attempt: u32,
+    pub state: RunState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RunState {
+    Running,
+    Over,
+    /// Its process died in the middle.
+    Cut,
+}
+
+/// How a lease ended for its client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Told,
+    Lost,
+}
+
+/// How often what happened: a simulation that never meets a case proves nothing about it.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Tally {
+    pub tasks: u64,
+    pub values: u64,
+    pub raised: u64,
+    pub cancelled: u64,
+    pub slot_died: u64,
+    pub node_lost: u64,
+    pub poison: u64,
+    pub unplaceable: u64,
+    pub runs: u64,
+    pub reruns: u64,
+    pub withdrawn: u64,
+    pub resumed_links: u64,
+    pub repeated_messages: u64,
+    pub slot_deaths: u64,
+    pub zygote_deaths: u64,
+    pub lost_nodes: u64,
+    pub recalls: u64,
+    pub warm_leases: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Tally) {
+        self.tasks += other.tasks;
+        self.values += other.values;
+        self.raised += other.raised;
+        self.cancelled += other.cancelled;
+        self.slot_died += other.slot_died;
+        self.node_lost += other.node_lost;
+        self.poison += other.poison;
+        self.unplaceable += other.unplaceable;
+        self.runs += other.runs;
+        self.reruns += other.reruns;
+        self.withdrawn += other.withdrawn;
+        self.resumed_links += other.resumed_links;
+        self.repeated_messages += other.repeated_messages;
+        self.slot_deaths += other.slot_deaths;
+        self.zygote_deaths += other.zygote_deaths;
+        self.lost_nodes += other.lost_nodes;
+        self.recalls += other.recalls;
+        self.warm_leases += other.warm_leases;
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Ledger {
+    pub entries: Vec<Entry>,
+    pub tally: Tally,
+    /// Tasks that have not ended.
+    pub open: usize,
+    /// What was sent under each lease, in order.
+    sent: HashMap<LeaseId, Vec<(Seq, usize)>>,
+    begun: HashMap<(LeaseId, Seq), usize>,
+    given_back: HashSet<(LeaseId, Seq)>,
+    ended: HashMap<LeaseId, Ending>,
+    /// The last task that began, by lease and priority.
+    last_begun: HashMap<(LeaseId, i32), TaskId>,
+}
+
+impl Ledger {
+    pub fn submit(&mut self, client: usize, job: Job) -> usize {
+        self.tally.tasks += 1;
+        self.open += 1;
+        self.entries.push(Entry {
+            client,
+            job,
+            place: None,
+            runs: Vec::new(),
+            outcome: None,
+            cancelled: false,
+            sent: Vec::new(),
+            charged: 0,
+            doubtful: false,
+            node_lost: false,
+        });
+        self.entries.len() - 1
+    }
+
+    /// A client hands a call to a link.
+    pub fn on_sent(&mut self, lease: LeaseId, call: &Call) {
+        let task = named(&call.payload);
+        let calls = self.sent.entry(lease).or_default();
+        if calls.last().is_none_or(|(seq, _)| *seq < call.seq) {
+            calls.push((call.seq, task));
+            self.entries[task].sent.push((lease, call.seq));
+        }
+    }
+
+    /// A slot begins a call. Returns the task.
+    pub fn on_begin(&mut self, process: usize, client: usize, lease: LeaseId, call: &Call) -> usize {
+        let task = named(&call.payload);
+        let entry = &mut self.entries[task];
+        assert_eq!(entry.client, client, "{:?} runs in another client's slot", call.task);
+        assert_eq!(entry.place.map(|(_, id)| id), Some(call.task), "the call has another task's argument");
+        assert_eq!(call.payload, argument(task, entry.job.size), "the argument of {:?} is damaged", call.task);
+        assert!(!self.given_back.contains(&(lease, call.seq)), "LG-4: {:?} was given back", call.task);
+        for run in &entry.runs {
+            assert_ne!(run.attempt, call.attempt, "LG-3: run {} of {:?} twice", run.attempt, call.task);
+            let over = self.ended.contains_key(&run.lease) || self.ended.contains_key(&lease);
+            assert!(over, "LG-2: {:?} runs again, although {:?} has not ended", call.task, run.lease);
+        }
+        self.tally.runs += 1;
+        self.tally.reruns += u64::from(!entry.runs.is_empty());
+        entry.runs.push(Run { process, lease, attempt: call.attempt, state: RunState::Running });
+        self.begun.insert((lease, call.seq), task);
+        task
+    }
+
+    /// LG-6, for tasks that were sent once only. Others go before younger ones where they come next.
+    pub fn check_order(&mut self, lease: LeaseId, task: usize, id: TaskId) {
+        let entry = &self.entries[task];
+        if entry.sent.len() == 1 {
+            let before = self.last_begun.insert((lease, entry.job.priority), id);
+            assert!(before.is_none_or(|before| before < id), "LG-6: {id:?} begins after {before:?}");
+        }
+    }
+
+    pub fn on_over(&mut self, task: usize, process: usize, state: RunState) {
+        let mut runs = self.entries[task].runs.iter_mut().rev();
+        let run = runs.find(|run| run.process == process && run.state == RunState::Running);
+        run.expect("only a running call is over").state = state;
+    }
+
+    pub fn on_given_back(&mut self, lease: LeaseId, seq: Seq) {
+        assert!(!self.begun.contains_key(&(lease, seq)), "LG-4: {seq:?} of {lease:?} ran and was given back");
+        self.tally.withdrawn += u64::from(self.given_back.insert((lease, seq)));
+    }
+
+    /// A client that holds this lease is told of its end.
+    pub fn on_ended(&mut self, lease: LeaseId, death: &Death) {
+        let lost = death.cause == DeathCause::NodeLost;
+        self.ended.insert(lease, if lost { Ending::Lost } else { Ending::Told });
+        for &(seq, task) in self.sent.get(&lease).map(Vec::as_slice).unwrap_or_default() {
+            let entry = &mut self.entries[task];
+            if entry.outcome.is_some() {
+                continue;
+            }
+            entry.node_lost |= lost;
+            // Given back, but the word of it died with the slot: it counts as if it had run.
+            let silent = seq <= death.finished && !self.begun.contains_key(&(lease, seq));
+            entry.doubtful |= lost || silent;
+        }
+        if let Some(seq) = death.running.filter(|_| !lost) {
+            let task = self.begun.get(&(lease, seq)).copied();
+            let task = task.unwrap_or_else(|| panic!("LG-5: {seq:?} of {lease:?} is charged and never ran"));
+            let entry = &mut self.entries[task];
+            let cut = entry.runs.iter().any(|run| run.lease == lease && run.state == RunState::Cut);
+            assert!(cut, "LG-5: {task} is charged for a slot that it outlived");
+            entry.charged += 1;
+        }
+    }
+
+    pub fn on_finished(&mut self, task: usize, id: TaskId, outcome: Outcome) {
+        let entry = &mut self.entries[task];
+        assert!(entry.place.is_none_or(|(_, known)| known == id), "the ticket of {id:?} came back with another");
+        assert_eq!(entry.outcome, None, "LG-1: {id:?} ends twice");
+        let (job, tally) = (entry.job, &mut self.tally);
+        let has_run = entry.runs.iter().any(|run| run.state == RunState::Over);
+        match &outcome {
+            Outcome::Value(bytes) => {
+                assert_eq!(*bytes, value(task, job.size), "LG-1: a wrong value for {id:?}");
+                assert!(job.fate == Fate::Value && has_run, "LG-1: a value of {id:?} out of nowhere");
+                tally.values += 1;
+            }
+            Outcome::Raised(bytes) => {
+                assert_eq!((job.fate, bytes), (Fate::Raises, &value(task, 0)), "LG-1: {id:?} never raises");
+                tally.raised += 1;
+            }
+            Outcome::Unsendable(_) => {
+                assert_eq!((job.fate, has_run), (Fate::Unsendable, true), "LG-1: {id:?} can be sent");
+            }
+            Outcome::Cancelled => {
+                assert!(entry.cancelled, "{id:?} was cancelled by nobody");
+                tally.cancelled += 1;
+            }
+            Outcome::Unplaceable { needs, largest } => {
+                assert!(!needs.fits_in(largest), "{id:?} fits");
+                tally.unplaceable += 1;
+            }
+            Outcome::Lost(lost) => {
+                entry.check_lost(id, lost);
+                match lost.cause {
+                    LostCause::Poison => tally.poison += 1,
+                    LostCause::SlotDied => tally.slot_died += 1,
+                    LostCause::NodeLost => tally.node_lost += 1,
+                }
+            }
+        }
+        if !entry.cancelled && !entry.doubtful {
+            let most = entry.charged.max(1) as usize + entry.runs.len() - entry.cuts();
+            assert!(entry.runs.len() <= most.max(1), "LG-5: {id:?} ran {} times", entry.runs.len());
+            assert!(entry.runs.len() <= job.retries as usize + 1, "{id:?} has more runs than it may");
+        }
+        assert!(entry.charged <= POISON, "LG-5: {id:?} was charged {} deaths", entry.charged);
+        if entry.charged == POISON && !entry.cancelled {
+            let poison = matches!(&outcome, Outcome::Lost(lost) if lost.cause == LostCause::Poison);
+            assert!(poison, "LG-5: {id:?} has three deaths and ends as {outcome:?}");
+        }
+        entry.outcome = Some(outcome);
+        self.open -= 1;
+    }
+}
+
+impl Entry {
+    fn cuts(&self) -> usize {
+        self.runs.iter().filter(|run| run.state == RunState::Cut).count()
+    }
+
+    fn check_lost(&self, id: TaskId, lost: &paceline_core::client::Lost) {
+        let kills = lost.charges.iter().filter(|charge| charge.cause != DeathCause::NodeLost).count() as u32;
+        match lost.cause {
+            LostCause::Poison => {
+                assert_eq!((self.charged, kills), (POISON, POISON), "LG-5: {id:?} is no poison");
+            }
+            LostCause::SlotDied => {
+                let last = lost.charges.last().map(|charge| charge.cause);
+                assert!(last.is_some_and(|cause| cause != DeathCause::NodeLost), "{id:?} ended by {last:?}");
+                assert!(self.doubtful || !self.runs.is_empty(), "LG-5: {id:?} pays and never ran");
+            }
+            LostCause::NodeLost => assert!(self.node_lost, "no node was lost with {id:?}"),
+        }
+        if !self.doubtful {
+            assert_eq!(lost.attempts as usize, self.runs.len(), "LG-5: the runs of {id:?} are miscounted");
+            if lost.cause == LostCause::SlotDied {
+                assert_eq!(self.runs.len(), self.job.retries as usize + 1, "{id:?} is given up too soon");
+            }
+        }
+    }
+}
+
+/// The task a call's argument names.
+fn named(payload: &Bytes) -> usize {
+    let (number, _) = payload.split_first_chunk::<8>().expect("every argument begins with its task's number");
+    u64::from_le_bytes(*number) as usize
+}

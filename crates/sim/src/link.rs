@@ -1,0 +1,253 @@
+//! Connections: bytes in order while one lives, nothing after its end.
+//!
+//! Everything goes through the real codec: a message is encoded as it is sent, cut into pieces, and decoded as it
+//! arrives.
+//!
+//! * LK-1: within one connection messages arrive in order, each after a delay of its own.
+//! * LK-2: a connection that breaks loses a suffix of what was on its way, in each direction another one; then each end
+//!   sees the end of it, in its own time.
+
+use crate::random::Random;
+use crate::world::{Event, Sim};
+use paceline_core::Tick;
+use paceline_core::client::LeaseKey;
+use paceline_proto::LeaseId;
+use paceline_proto::frame::{Decoder, Frame};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct LinkId(pub u64);
+
+/// One end of a link. Near is who opened it: the client or the node; far is the head, the slot or the zygote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Near,
+    Far,
+}
+
+/// What a link is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Client { client: usize },
+    Node { node: usize },
+    Slot { process: usize },
+    Zygote { node: usize, zygote: u64 },
+    Data(Data),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Data {
+    pub client: usize,
+    pub key: LeaseKey,
+    pub lease: LeaseId,
+    pub node: usize,
+    /// The slot that got the connection.
+    pub process: Option<usize>,
+}
+
+/// Whether a message may come a second time without harm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Repeat {
+    Never,
+    /// Right after itself: it says how things stand, and later ones say it anew.
+    AtOnce,
+    /// Whenever the link lives.
+    Later,
+}
+
+/// How long messages take on a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delay {
+    pub least: Duration,
+    pub most: Duration,
+}
+
+impl Delay {
+    pub fn draw(&self, random: &mut Random) -> Duration {
+        if self.least == self.most { self.least } else { random.span(self.least..self.most) }
+    }
+}
+
+pub(crate) struct Link {
+    pub kind: Kind,
+    pub delay: Delay,
+    /// Whether anything sent still gets onto it.
+    pub open: bool,
+    pub stalled_until: Tick,
+    near: Pipe,
+    far: Pipe,
+}
+
+/// One direction.
+#[derive(Default)]
+struct Pipe {
+    packets: VecDeque<Packet>,
+    decoder: Decoder,
+    last: Tick,
+}
+
+struct Packet {
+    at: Tick,
+    repeat: Repeat,
+    /// A connection whose descriptor travels along.
+    connection: Option<LinkId>,
+    /// None: the end of the link.
+    bytes: Option<Vec<u8>>,
+}
+
+/// What arrives.
+pub(crate) enum Arrival {
+    Frame { frame: Frame, connection: Option<LinkId>, repeat: Repeat },
+    End,
+}
+
+#[derive(Default)]
+pub(crate) struct Links {
+    links: BTreeMap<LinkId, Link>,
+    count: u64,
+}
+
+impl Links {
+    pub fn add(&mut self, kind: Kind, delay: Delay) -> LinkId {
+        self.count += 1;
+        let id = LinkId(self.count);
+        let link = Link {
+            kind,
+            delay,
+            open: true,
+            stalled_until: Tick::ZERO,
+            near: Pipe::default(),
+            far: Pipe::default(),
+        };
+        self.links.insert(id, link);
+        id
+    }
+
+    pub fn get(&self, id: LinkId) -> Option<&Link> {
+        self.links.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(&id)
+    }
+
+    pub fn remove(&mut self, id: LinkId) {
+        self.links.remove(&id);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (LinkId, &Link)> {
+        self.links.iter().map(|(id, link)| (*id, link))
+    }
+}
+
+impl Link {
+    fn pipe(&mut self, to: End) -> &mut Pipe {
+        match to {
+            End::Near => &mut self.near,
+            End::Far => &mut self.far,
+        }
+    }
+
+    /// The next thing that has arrived at this end by now. `piece` cuts its bytes in two.
+    pub fn take(&mut self, now: Tick, to: End, piece: usize) -> Option<Arrival> {
+        let pipe = self.pipe(to);
+        if pipe.packets.front()?.at > now {
+            return None;
+        }
+        let packet = pipe.packets.pop_front()?;
+        let Some(bytes) = packet.bytes else { return Some(Arrival::End) };
+        let (first, second) = bytes.split_at(piece % bytes.len());
+        pipe.decoder.feed(first);
+        assert_eq!(pipe.decoder.next_frame(), Ok(None), "half a frame is no frame");
+        pipe.decoder.feed(second);
+        let frame = pipe.decoder.next_frame().expect("what was encoded can be decoded");
+        let frame = frame.expect("a whole frame has arrived");
+        assert!(!pipe.decoder.is_partial(), "one message is one frame");
+        Some(Arrival::Frame { frame, connection: packet.connection, repeat: packet.repeat })
+    }
+
+    /// When each packet that waits at this end arrives.
+    fn arrivals(&mut self, to: End) -> Vec<Tick> {
+        self.pipe(to).packets.iter().map(|packet| packet.at).collect()
+    }
+
+    fn drop_some(&mut self, to: End, random: &mut Random) {
+        let packets = &mut self.pipe(to).packets;
+        let keep = random.below(packets.len() + 1);
+        packets.truncate(keep);
+    }
+
+    pub fn drop_all(&mut self, to: End) {
+        self.pipe(to).packets.clear();
+    }
+}
+
+impl Sim {
+    /// Send encoded bytes.
+    pub(crate) fn post(
+        &mut self,
+        id: LinkId,
+        to: End,
+        bytes: Vec<u8>,
+        connection: Option<LinkId>,
+        repeat: Repeat,
+    ) {
+        if self.links.get(id).is_some_and(|link| link.open) {
+            self.put(id, to, Some(bytes), connection, repeat);
+        }
+    }
+
+    fn put(
+        &mut self,
+        id: LinkId,
+        to: End,
+        bytes: Option<Vec<u8>>,
+        connection: Option<LinkId>,
+        repeat: Repeat,
+    ) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let delay = link.delay.draw(&mut self.random);
+        let pipe = link.pipe(to);
+        let at = (self.now + delay).max(pipe.last);
+        pipe.last = at;
+        pipe.packets.push_back(Packet { at, repeat, connection, bytes });
+        self.agenda.add(at, Event::Deliver { link: id, to });
+    }
+
+    /// An end that could not read before can now.
+    pub(crate) fn start_reading(&mut self, id: LinkId, to: End) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        for at in link.arrivals(to) {
+            self.agenda.add(at.max(self.now), Event::Deliver { link: id, to });
+        }
+    }
+
+    /// The link breaks in the middle (LK-2).
+    pub(crate) fn break_link(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id).filter(|link| link.open) else { return };
+        link.drop_some(End::Near, &mut self.random);
+        link.drop_some(End::Far, &mut self.random);
+        link.open = false;
+        self.put(id, End::Near, None, None, Repeat::Never);
+        self.put(id, End::Far, None, None, Repeat::Never);
+    }
+
+    /// One end is closed by its owner: what it sent still arrives, what was sent to it does not.
+    pub(crate) fn close_end(&mut self, id: LinkId, closed: End) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let was_open = std::mem::replace(&mut link.open, false);
+        link.drop_all(closed);
+        if was_open {
+            let other = if closed == End::Near { End::Far } else { End::Near };
+            self.put(id, other, None, None, Repeat::Never);
+        }
+    }
+
+    /// Nothing gets through for a while, and nothing is lost.
+    pub(crate) fn stall(&mut self, id: LinkId, until: Tick) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.stalled_until = link.stalled_until.max(until);
+        }
+    }
+}
