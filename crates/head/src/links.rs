@@ -123,7 +123,8 @@ impl Links {
     }
 
     fn introduce(&mut self, id: LinkId, peer: Peer) -> Vec<Event> {
-        let events = self.by_peer.get(&peer).map_or(Vec::new(), |&old| self.drop_link(old));
+        let old = self.by_peer.get(&peer).copied();
+        let events = old.map_or(Vec::new(), |old| self.drop_link(old));
         let link = self.links.get_mut(&id).expect("the message came over it");
         link.peer = Some(peer);
         self.by_peer.insert(peer, id);
@@ -153,6 +154,10 @@ impl Links {
         if let Some(link) = self.by_peer.get(&peer).and_then(|id| self.links.get(id)) {
             link.sender.send(message, Vec::new());
         }
+    }
+
+    pub(crate) fn has_nodes(&self) -> bool {
+        self.by_peer.keys().any(|peer| matches!(peer, Peer::Node(_)))
     }
 
     /// Wait until everything said has gone, within reason.

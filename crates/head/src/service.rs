@@ -7,17 +7,17 @@ use paceline_core::head::{Config, Effect, Event, Head, Status};
 use paceline_net::{alarm, clock};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// Messages that wait for the event loop; beyond that, links are not read.
 const INBOX: usize = 256;
-/// How long the last messages may take to leave when the head ends.
+/// How long the last messages may take to come, and again to leave, when the head ends.
 const FAREWELL: Duration = Duration::from_millis(300);
 
 /// What is asked of the head from outside.
 enum Request {
     Accept(OwnedFd),
-    Status(oneshot::Sender<Status>),
+    Status(Box<dyn FnOnce(Status) + Send>),
     Close,
 }
 
@@ -33,11 +33,9 @@ impl Handle {
         let _ = self.requests.send(Request::Accept(socket));
     }
 
-    /// How things stand; the receiver fails when the head has ended.
-    pub fn status(&self) -> oneshot::Receiver<Status> {
-        let (reply, status) = oneshot::channel();
-        let _ = self.requests.send(Request::Status(reply));
-        status
+    /// Ask how things stand. The answer never comes if the head has ended.
+    pub fn status(&self, answer: impl FnOnce(Status) + Send + 'static) {
+        let _ = self.requests.send(Request::Status(Box::new(answer)));
     }
 
     /// End the head once it has said what it has to say.
@@ -64,18 +62,20 @@ impl Service {
     pub async fn run(mut self) {
         let (sender, mut arrivals) = mpsc::channel(INBOX);
         let mut links = Links::new(sender);
-        loop {
+        let mut closing = None;
+        // Nodes that end are heard out: there may be something for clients in it.
+        while closing.is_none() || links.has_nodes() {
             tokio::select! {
                 // Requests first, or a flood of messages would keep the head from ending.
                 biased;
-                request = self.requests.recv() => match request {
+                request = self.requests.recv(), if closing.is_none() => match request {
                     Some(Request::Accept(socket)) => {
                         if let Err(error) = links.accept(socket) {
                             tracing::error!(%error, "a link could not be watched");
                         }
                     }
-                    Some(Request::Status(reply)) => drop(reply.send(self.core.status())),
-                    Some(Request::Close) | None => break,
+                    Some(Request::Status(answer)) => answer(self.core.status()),
+                    Some(Request::Close) | None => closing = Some(clock::now() + FAREWELL.as_nanos() as u64),
                 },
                 // Before time passes judgement, what has arrived is handled.
                 Some(arrival) = arrivals.recv() => {
@@ -83,6 +83,7 @@ impl Service {
                         self.step(event, &mut links);
                     }
                 }
+                () = alarm::reached(closing) => break,
                 () = alarm::reached(self.wake.map(|at| at.0)) => {
                     self.wake = None;
                     self.step(Event::Tick, &mut links);

@@ -7,7 +7,8 @@
 //! * CC-2: sending never waits. What the socket does not take at once is kept, and counted, until it does.
 //! * CC-3: a peer that speaks nonsense, or sends fewer descriptors than its messages need, is an error for good.
 
-use crate::{fds, watch};
+use crate::fds;
+use crate::watch::{self, Watched};
 use paceline_proto::control::{
     ClientToHead, HeadToClient, HeadToNode, Message, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode,
     ZygoteToNode,
@@ -19,7 +20,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -164,7 +164,7 @@ pub fn channel<Out: Carries, In: Carries>(socket: OwnedFd) -> io::Result<(Sender
 }
 
 struct Shared {
-    socket: AsyncFd<OwnedFd>,
+    socket: Watched,
     outbox: Mutex<Outbox>,
     /// Something is left in the outbox.
     pending: Notify,

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod control;
 pub mod fds;
 pub mod signalfd;
+pub mod kept;
 pub mod link;
 pub mod page;
 pub mod poll;

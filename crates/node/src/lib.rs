@@ -1,1 +1,25 @@
-//! To come.
+//! The shell of the node: processes, links and pipes, and no decisions.
+//!
+//! Owns: the zygote's process, what belongs to each slot on this side, the link to the head. Does not own: how many
+//! slots there are and whose they are ([`paceline_core::node`] decides), nor what runs in them.
+//!
+//! [`service`] makes the two halves: [`Service::run`] is the node itself, [`Handle`] is how others reach it.
+//!
+//! * NS-1: everything opened here closes on exec, and in forked children of this process.
+//! * NS-2: what a slot printed is handed on before its death is.
+//! * NS-3: a slot that prints faster than its client reads is made to wait; nothing else is.
+#![forbid(unsafe_code)]
+
+mod death;
+mod memory;
+mod news;
+mod opening;
+mod output;
+mod requests;
+mod service;
+mod shell;
+mod slots;
+mod zygote;
+
+pub use requests::{Handle, Options};
+pub use service::{Service, service};

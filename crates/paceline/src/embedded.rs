@@ -1,14 +1,188 @@
-//! stub until the control plane is there
-use paceline_proto::LeaseId; use rustix::fd::OwnedFd; use std::io;
+//! A cluster inside this process: head and node as one background thread, and only the slots as processes.
+//!
+//! * EM-1: client, head and node talk over socket pairs with the messages they would exchange between machines.
+//! * EM-2: starting returns at once; the rest happens in the background.
+//! * EM-3: when this process ends, however it ends, so does everything it started.
+//! * EM-4: a forked child of this process has no part in the cluster: what it does with its copy changes nothing.
+
+use paceline_core::{head, node};
+use paceline_net::{fds, signals};
+use paceline_proto::{ClusterId, Epoch, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
+use rustix::fd::OwnedFd;
+use std::io;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The node's number: there is one.
+const NODE: NodeId = NodeId(1);
+
+/// The control thread's stack; it calls nothing deep.
+const STACK: usize = 512 << 10;
+
+/// The parts bound their own ends to less than this together.
+const SHUTDOWN_LIMIT: Duration = Duration::from_millis(2500);
+
+/// How long the control thread may take to answer a question.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
+/// The size of an embedded cluster.
 #[derive(Clone, Debug)]
-pub struct Config { pub cpus: u64, pub spares: u64, pub command: Vec<String>, pub variables: Vec<(String,String)>, pub name: String }
-pub struct SlotStatus { pub slot: paceline_proto::SlotId, pub pid: u32, pub state: &'static str }
-pub struct Status { pub name: String, pub slots: Vec<SlotStatus> }
-pub struct Embedded;
+pub struct Config {
+    pub cpus: u64,
+    /// Slots kept ready beyond the CPUs.
+    pub spares: u64,
+    /// Starts the zygote; the number of its socket is appended.
+    pub command: Vec<String>,
+    /// What the zygote finds in its environment on top of ours.
+    pub variables: Vec<(String, String)>,
+    pub name: String,
+}
+
+/// How things stand.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    pub name: String,
+    pub slots: Vec<SlotStatus>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SlotStatus {
+    pub slot: SlotId,
+    pub pid: Option<u32>,
+    pub state: &'static str,
+}
+
+/// A running cluster. It ends with this.
+pub struct Embedded {
+    name: String,
+    node: paceline_node::Handle,
+    control: Option<OwnedFd>,
+    thread: Option<Thread>,
+}
+
+/// The control thread.
+struct Thread {
+    /// The process it is a thread of.
+    owner: u32,
+    handle: JoinHandle<()>,
+    /// Fails when it has ended.
+    ended: mpsc::Receiver<()>,
+}
+
 impl Embedded {
- pub fn start(_c: Config) -> io::Result<Embedded> { Ok(Embedded) }
- pub fn control(&mut self) -> OwnedFd { todo!() }
- pub fn connect(&self, _l: LeaseId) -> io::Result<OwnedFd> { todo!() }
- pub fn shutdown(&mut self) {}
- pub fn status(&self) -> Status { todo!() }
+    pub fn start(config: Config) -> io::Result<Embedded> {
+        let mut random = [0; 48];
+        fill_random(&mut random)?;
+        let (cluster, secret) = random.split_first_chunk::<16>().expect("it is longer");
+        let secret: [u8; 32] = secret.try_into().expect("the rest is as long");
+        let cluster = ClusterId(u128::from_le_bytes(*cluster));
+        let (head_service, head) = paceline_head::service(head::Config::new(cluster, Epoch(1), secret));
+        let node_config = node::Config {
+            name: config.name.clone(),
+            spares: config.spares,
+            ..node::Config::new(NODE, Incarnation(1), Resources::cpus(config.cpus))
+        };
+        let options = paceline_node::Options {
+            config: node_config,
+            command: config.command,
+            variables: config.variables,
+        };
+        let (node_service, node) = paceline_node::service(options);
+        let (ours, theirs) = fds::pair()?;
+        head.accept(theirs);
+        let (node_end, head_end) = fds::pair()?;
+        head.accept(head_end);
+        node.join(node_end);
+        let (alive, ended) = mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("paceline-control".into()).stack_size(STACK);
+        let handle = thread.spawn(move || {
+            signals::block_all();
+            run(head_service, head, node_service);
+            drop(alive);
+        })?;
+        let thread = Thread { owner: std::process::id(), handle, ended };
+        Ok(Embedded { name: config.name, node, control: Some(ours), thread: Some(thread) })
+    }
+
+    /// The client's end of its link to the head. There is one.
+    pub fn control(&mut self) -> OwnedFd {
+        self.control.take().expect("the client takes its end once")
+    }
+
+    /// A data connection for a lease.
+    pub fn connect(&self, lease: LeaseId) -> io::Result<OwnedFd> {
+        let (ours, theirs) = fds::pair()?;
+        // A fresh socket takes so few bytes at once.
+        rustix::io::write(&ours, &open::encode(lease))?;
+        if self.node.offer(theirs) { Ok(ours) } else { Err(io::ErrorKind::NotConnected.into()) }
+    }
+
+    pub fn status(&self) -> Status {
+        let (answer, status) = mpsc::channel();
+        self.node.status(move |status| drop(answer.send(status)));
+        // The node answers at once, or is gone and the sender with it.
+        let slots = status.recv_timeout(ANSWER_LIMIT).map_or(Vec::new(), |status| status.slots);
+        let slots = slots.into_iter().map(|slot| SlotStatus {
+            slot: slot.slot,
+            pid: slot.pid,
+            state: slot.state.name(),
+        });
+        Status { name: self.name.clone(), slots: slots.collect() }
+    }
+
+    /// Begin to end the cluster, without waiting. What slots still print comes over the control link, then its end.
+    pub fn close(&self) {
+        self.node.close();
+    }
+
+    /// End slots, zygote and thread. Bounded: what does not go is killed. Harmless when repeated.
+    pub fn shutdown(&mut self) {
+        let Some(Thread { owner, handle, ended }) = self.thread.take() else { return };
+        if owner != std::process::id() {
+            // EM-4: the thread is the parent's, and there is nothing here to wait for.
+            std::mem::forget((handle, ended));
+            return;
+        }
+        self.close();
+        match ended.recv_timeout(SHUTDOWN_LIMIT) {
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                tracing::error!("the control thread does not end: its processes end with this one");
+            }
+            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => drop(handle.join()),
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// The control thread: be head and node until the node ends.
+fn run(
+    head_service: paceline_head::Service,
+    head: paceline_head::Handle,
+    node_service: paceline_node::Service,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        // The client sees the end of its control link.
+        Err(error) => return tracing::error!(%error, "the control thread could not start"),
+    };
+    runtime.block_on(async {
+        let node = async {
+            node_service.run().await;
+            // The node has said all it had to say; the head passes it on and ends too.
+            head.close();
+        };
+        tokio::join!(head_service.run(), node);
+    });
+}
+
+/// Random bytes from the kernel.
+fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    let filled = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())?;
+    if filled == bytes.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }

@@ -8,6 +8,7 @@
 //! * LG-6: first come, first served on one slot, within a client, a priority and a shape.
 
 use crate::job::{Fate, Job, argument, value};
+use crate::tally::Tally;
 use paceline_core::client::{LostCause, Outcome, TaskKey};
 use paceline_proto::data::Call;
 use paceline_proto::{Bytes, Death, DeathCause, LeaseId, Seq, TaskId};
@@ -50,59 +51,6 @@ pub(crate) enum RunState {
     Cut,
 }
 
-/// How a lease ended for its client.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    Told,
-    Lost,
-}
-
-/// How often what happened: a simulation that never meets a case proves nothing about it.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct Tally {
-    pub tasks: u64,
-    pub values: u64,
-    pub raised: u64,
-    pub cancelled: u64,
-    pub slot_died: u64,
-    pub node_lost: u64,
-    pub poison: u64,
-    pub unplaceable: u64,
-    pub runs: u64,
-    pub reruns: u64,
-    pub withdrawn: u64,
-    pub resumed_links: u64,
-    pub repeated_messages: u64,
-    pub slot_deaths: u64,
-    pub zygote_deaths: u64,
-    pub lost_nodes: u64,
-    pub recalls: u64,
-    pub warm_leases: u64,
-}
-
-impl Tally {
-    pub fn add(&mut self, other: &Tally) {
-        self.tasks += other.tasks;
-        self.values += other.values;
-        self.raised += other.raised;
-        self.cancelled += other.cancelled;
-        self.slot_died += other.slot_died;
-        self.node_lost += other.node_lost;
-        self.poison += other.poison;
-        self.unplaceable += other.unplaceable;
-        self.runs += other.runs;
-        self.reruns += other.reruns;
-        self.withdrawn += other.withdrawn;
-        self.resumed_links += other.resumed_links;
-        self.repeated_messages += other.repeated_messages;
-        self.slot_deaths += other.slot_deaths;
-        self.zygote_deaths += other.zygote_deaths;
-        self.lost_nodes += other.lost_nodes;
-        self.recalls += other.recalls;
-        self.warm_leases += other.warm_leases;
-    }
-}
-
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub entries: Vec<Entry>,
@@ -113,7 +61,8 @@ pub(crate) struct Ledger {
     sent: HashMap<LeaseId, Vec<(Seq, usize)>>,
     begun: HashMap<(LeaseId, Seq), usize>,
     given_back: HashSet<(LeaseId, Seq)>,
-    ended: HashMap<LeaseId, Ending>,
+    /// Leases that ended for their client by death or loss.
+    ended: HashSet<LeaseId>,
     /// The last task that began, by lease and priority.
     last_begun: HashMap<(LeaseId, i32), TaskId>,
 }
@@ -153,11 +102,16 @@ impl Ledger {
         let entry = &mut self.entries[task];
         assert_eq!(entry.client, client, "{:?} runs in another client's slot", call.task);
         assert_eq!(entry.place.map(|(_, id)| id), Some(call.task), "the call has another task's argument");
-        assert_eq!(call.payload, argument(task, entry.job.size), "the argument of {:?} is damaged", call.task);
+        assert_eq!(
+            call.payload,
+            argument(task, entry.job.size),
+            "the argument of {:?} is damaged",
+            call.task
+        );
         assert!(!self.given_back.contains(&(lease, call.seq)), "LG-4: {:?} was given back", call.task);
         for run in &entry.runs {
             assert_ne!(run.attempt, call.attempt, "LG-3: run {} of {:?} twice", run.attempt, call.task);
-            let over = self.ended.contains_key(&run.lease) || self.ended.contains_key(&lease);
+            let over = self.ended.contains(&run.lease) || self.ended.contains(&lease);
             assert!(over, "LG-2: {:?} runs again, although {:?} has not ended", call.task, run.lease);
         }
         self.tally.runs += 1;
@@ -190,7 +144,7 @@ impl Ledger {
     /// A client that holds this lease is told of its end.
     pub fn on_ended(&mut self, lease: LeaseId, death: &Death) {
         let lost = death.cause == DeathCause::NodeLost;
-        self.ended.insert(lease, if lost { Ending::Lost } else { Ending::Told });
+        self.ended.insert(lease);
         for &(seq, task) in self.sent.get(&lease).map(Vec::as_slice).unwrap_or_default() {
             let entry = &mut self.entries[task];
             if entry.outcome.is_some() {
@@ -213,7 +167,10 @@ impl Ledger {
 
     pub fn on_finished(&mut self, task: usize, id: TaskId, outcome: Outcome) {
         let entry = &mut self.entries[task];
-        assert!(entry.place.is_none_or(|(_, known)| known == id), "the ticket of {id:?} came back with another");
+        assert!(
+            entry.place.is_none_or(|(_, known)| known == id),
+            "the ticket of {id:?} came back with another"
+        );
         assert_eq!(entry.outcome, None, "LG-1: {id:?} ends twice");
         let (job, tally) = (entry.job, &mut self.tally);
         let has_run = entry.runs.iter().any(|run| run.state == RunState::Over);
@@ -229,6 +186,7 @@ impl Ledger {
             }
             Outcome::Unsendable(_) => {
                 assert_eq!((job.fate, has_run), (Fate::Unsendable, true), "LG-1: {id:?} can be sent");
+                tally.unsendable += 1;
             }
             Outcome::Cancelled => {
                 assert!(entry.cancelled, "{id:?} was cancelled by nobody");
@@ -248,8 +206,7 @@ impl Ledger {
             }
         }
         if !entry.cancelled && !entry.doubtful {
-            let most = entry.charged.max(1) as usize + entry.runs.len() - entry.cuts();
-            assert!(entry.runs.len() <= most.max(1), "LG-5: {id:?} ran {} times", entry.runs.len());
+            assert_eq!(entry.cuts(), entry.charged, "LG-5: the deaths of {id:?} are miscounted");
             assert!(entry.runs.len() <= job.retries as usize + 1, "{id:?} has more runs than it may");
         }
         assert!(entry.charged <= POISON, "LG-5: {id:?} was charged {} deaths", entry.charged);
@@ -263,8 +220,8 @@ impl Ledger {
 }
 
 impl Entry {
-    fn cuts(&self) -> usize {
-        self.runs.iter().filter(|run| run.state == RunState::Cut).count()
+    fn cuts(&self) -> u32 {
+        self.runs.iter().filter(|run| run.state == RunState::Cut).count() as u32
     }
 
     fn check_lost(&self, id: TaskId, lost: &paceline_core::client::Lost) {

@@ -1,1 +1,39 @@
-//! To come.
+//! Whole clusters in one process, under a seed.
+//!
+//! Owns: a world around the pure machines of `paceline-core`: time, links, processes, faults, and a ledger of what every
+//! task did. Does not own: any decision; those are the machines'.
+//!
+//! A seed makes a cluster, its work and its faults. After every step the machines that it touched are checked, and the
+//! promises that no machine can see alone: the ledger names them. When the faults stop, everything must come to rest in
+//! bounded time.
+//!
+//! * SM-1: the same seed and number of steps give the same run, step by step.
+//! * SM-2: messages cross links through the real codec only.
+//! * SM-3: in peace every task ends, and no lease is held for long without use.
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod client;
+mod faults;
+mod head;
+mod job;
+mod ledger;
+mod link;
+mod load;
+mod news;
+mod node;
+mod process;
+mod random;
+mod run;
+mod scenario;
+mod tally;
+mod trace;
+mod world;
+
+pub use job::Job;
+pub use news::{How, News};
+pub use run::{Report, run, run_traced};
+pub use scenario::{cpus, ms, us};
+pub use tally::Tally;
+pub use trace::Tracing;
+pub use world::Sim;

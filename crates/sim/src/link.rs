@@ -77,6 +77,9 @@ pub(crate) struct Link {
     pub stalled_until: Tick,
     near: Pipe,
     far: Pipe,
+    /// Which ends have seen the end of the link, or made it.
+    near_left: bool,
+    far_left: bool,
 }
 
 /// One direction.
@@ -119,6 +122,8 @@ impl Links {
             stalled_until: Tick::ZERO,
             near: Pipe::default(),
             far: Pipe::default(),
+            near_left: false,
+            far_left: false,
         };
         self.links.insert(id, link);
         id
@@ -132,6 +137,19 @@ impl Links {
         self.links.get_mut(&id)
     }
 
+    /// One end has seen the end of the link, or made it.
+    pub fn leave(&mut self, id: LinkId, end: End) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        match end {
+            End::Near => link.near_left = true,
+            End::Far => link.far_left = true,
+        }
+        if link.near_left && link.far_left {
+            self.links.remove(&id);
+        }
+    }
+
+    /// Both ends are gone at once.
     pub fn remove(&mut self, id: LinkId) {
         self.links.remove(&id);
     }
@@ -157,14 +175,16 @@ impl Link {
         }
         let packet = pipe.packets.pop_front()?;
         let Some(bytes) = packet.bytes else { return Some(Arrival::End) };
-        let (first, second) = bytes.split_at(piece % bytes.len());
-        pipe.decoder.feed(first);
-        assert_eq!(pipe.decoder.next_frame(), Ok(None), "half a frame is no frame");
-        pipe.decoder.feed(second);
-        let frame = pipe.decoder.next_frame().expect("what was encoded can be decoded");
-        let frame = frame.expect("a whole frame has arrived");
-        assert!(!pipe.decoder.is_partial(), "one message is one frame");
+        let frame = pipe.decode(&bytes, piece % bytes.len());
         Some(Arrival::Frame { frame, connection: packet.connection, repeat: packet.repeat })
+    }
+
+    /// The next message on its way to this end, however late it would have come.
+    pub fn take_early(&mut self, to: End) -> Option<Frame> {
+        let pipe = self.pipe(to);
+        pipe.packets.front()?.bytes.as_ref()?;
+        let bytes = pipe.packets.pop_front()?.bytes?;
+        Some(pipe.decode(&bytes, 0))
     }
 
     /// When each packet that waits at this end arrives.
@@ -180,6 +200,18 @@ impl Link {
 
     pub fn drop_all(&mut self, to: End) {
         self.pipe(to).packets.clear();
+    }
+}
+
+impl Pipe {
+    fn decode(&mut self, bytes: &[u8], piece: usize) -> Frame {
+        let (first, second) = bytes.split_at(piece);
+        self.decoder.feed(first);
+        assert_eq!(self.decoder.next_frame(), Ok(None), "half a frame is no frame");
+        self.decoder.feed(second);
+        let frame = self.decoder.next_frame().expect("what was encoded can be decoded");
+        assert!(!self.decoder.is_partial(), "one message is one frame");
+        frame.expect("a whole frame has arrived")
     }
 }
 
@@ -242,6 +274,7 @@ impl Sim {
             let other = if closed == End::Near { End::Far } else { End::Near };
             self.put(id, other, None, None, Repeat::Never);
         }
+        self.links.leave(id, closed);
     }
 
     /// Nothing gets through for a while, and nothing is lost.

@@ -26,11 +26,12 @@ impl Trace {
         Trace { tracing, lines: VecDeque::new() }
     }
 
-    pub fn note(&mut self, now: Tick, text: impl FnOnce() -> String) {
-        if self.tracing == Tracing::Off {
-            return;
-        }
-        let line = format!("{:>4}.{:06} {}", now.0 / 1_000_000_000, now.0 / 1000 % 1_000_000, text());
+    pub fn is_on(&self) -> bool {
+        self.tracing != Tracing::Off
+    }
+
+    pub fn add(&mut self, now: Tick, text: &str) {
+        let line = format!("{:>4}.{:06} {text}", now.0 / 1_000_000_000, now.0 / 1000 % 1_000_000);
         if self.tracing == Tracing::All {
             println!("{line}");
             return;
@@ -52,10 +53,8 @@ impl Trace {
 pub(crate) fn brief_to(message: &ToSlot) -> String {
     match message {
         ToSlot::Run { acked, calls } => {
-            let calls: Vec<String> = calls
-                .iter()
-                .map(|call| format!("{:?}={:?}/{}", call.seq, call.task, call.attempt))
-                .collect();
+            let calls: Vec<String> =
+                calls.iter().map(|call| format!("{:?}={:?}/{}", call.seq, call.task, call.attempt)).collect();
             format!("Run {}, acked {acked}", calls.join(" "))
         }
         ToSlot::Define { function, .. } => format!("Define {:x}", function.0 >> 100),

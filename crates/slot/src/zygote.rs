@@ -151,10 +151,7 @@ impl Zygote {
 
     /// Whatever is our child and not a slot. What it leaves behind becomes our child in turn, and dies next.
     fn kill_leftovers(&self) {
-        // Kernels without this file keep leftovers that have left their slot's group; there is no other way to see them.
-        let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
-        let children = children.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
-        for pid in children.filter(|pid| !self.slots.contains_key(pid)) {
+        for pid in children().into_iter().filter(|pid| !self.slots.contains_key(pid)) {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
@@ -226,6 +223,19 @@ fn birth(slot: SlotId, descriptors: Vec<OwnedFd>) -> Birth {
     let [control, stdout, stderr, page] =
         <[OwnedFd; 4]>::try_from(descriptors).expect("the inbox gives a fork its four descriptors");
     Birth { slot, control, stdout, stderr, page }
+}
+
+/// The children of this process, whichever of its threads the kernel gave them to. A kernel that does not tell keeps
+/// leftovers that have left their slot's group: there is no other way to see them.
+fn children() -> Vec<Pid> {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let lists =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let mut pids = Vec::new();
+    for list in lists {
+        pids.extend(list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+    }
+    pids
 }
 
 fn cause(status: WaitStatus) -> DeathCause {

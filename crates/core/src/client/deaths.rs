@@ -27,7 +27,7 @@ impl<Ticket: Clone> Client<Ticket> {
     ) {
         let Some(key) = self.lease_keys.remove(&lease) else { return };
         let mut lease = self.leases.remove(key.0);
-        self.slots.remove(&lease.slot);
+        self.slots.remove(&(lease.node, lease.slot));
         let shape = lease.shape;
         let queue = self.shapes.entry(shape).or_default();
         queue.forget_lease(key);
@@ -65,6 +65,8 @@ impl<Ticket: Clone> Client<Ticket> {
             return;
         }
         if blame == Blame::NotBegun {
+            // On a lost node it may have begun after all, and may go on there: the next run has another number.
+            task.attempts += u32::from(charge.cause == DeathCause::NodeLost);
             return self.requeue(key);
         }
         task.attempts += 1;

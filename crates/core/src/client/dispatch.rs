@@ -175,7 +175,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         queue.pop();
         queue.in_flight += 1;
-        let memory = self.slots.entry(lease.slot).or_default();
+        let memory = self.slots.entry((lease.node, lease.slot)).or_default();
         if memory.environment != self.environment_version {
             memory.environment = self.environment_version;
             lease.say_first(ToSlot::Environment(self.environment.clone()));

@@ -51,7 +51,7 @@ impl<Ticket: Clone> Client<Ticket> {
         lease.link = LinkState::Opening { again: true };
         lease.forget_outgoing();
         // What was said of functions may not have arrived; saying it again does no harm.
-        self.slots.remove(&lease.slot);
+        self.slots.remove(&(lease.node, lease.slot));
     }
 
     /// The slot has said what it received over links that broke: send the rest again.
@@ -67,7 +67,7 @@ impl<Ticket: Clone> Client<Ticket> {
             return;
         }
         lease.link = LinkState::Up;
-        let memory = self.slots.entry(lease.slot).or_default();
+        let memory = self.slots.entry((lease.node, lease.slot)).or_default();
         memory.environment = self.environment_version;
         let mut before = vec![ToSlot::Environment(self.environment.clone())];
         let mut withdrawing = Vec::new();

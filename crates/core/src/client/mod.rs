@@ -35,7 +35,7 @@ use functions::Functions;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, LeaseId, Resources, Shape, SlotId, TaskId};
+use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape, SlotId, TaskId};
 use queue::Queue;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -141,7 +141,7 @@ pub struct Client<Ticket> {
     shapes: BTreeMap<Shape, Queue>,
     leases: Slab<Lease>,
     lease_keys: HashMap<LeaseId, LeaseKey>,
-    slots: BTreeMap<SlotId, SlotMemory>,
+    slots: BTreeMap<(NodeId, SlotId), SlotMemory>,
     functions: Functions,
     environment: Environment,
     environment_version: u64,

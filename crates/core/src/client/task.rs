@@ -75,7 +75,7 @@ pub(super) struct Task<Ticket> {
     pub shape: Shape,
     pub priority: i32,
     pub retries: u32,
-    /// How often it was begun, as far as is known.
+    /// How often it was begun, as far as is known. No two runs have the same number.
     pub attempts: u32,
     /// Where it is in flight; none while it is queued.
     pub sent: Option<(LeaseKey, Seq)>,

@@ -22,7 +22,7 @@ impl Head {
             }
             ClientToHead::Want { shape, count } => self.on_want(now, from, shape, count, out),
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
-            ClientToHead::Bye => self.forget_client(from, out),
+            ClientToHead::Bye => self.on_bye(from, out),
         }
     }
 
@@ -30,7 +30,7 @@ impl Head {
         let welcome = HeadToClient::Welcome { cluster: self.config.cluster, epoch: self.config.epoch };
         let known = self.clients.get_mut(&id);
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
-        let reopened = known.is_none_or(|client| !matches!(client.link, ClientLink::Up));
+        let reopened = known.is_none_or(|client| matches!(client.link, ClientLink::Down { .. }));
         if reopened {
             self.clients.entry(id).or_insert_with(|| Client::new(name)).link = ClientLink::Up;
         }
@@ -79,8 +79,18 @@ impl Head {
         }
     }
 
+    fn on_bye(&mut self, id: ClientId, out: &mut Vec<Effect>) {
+        self.end_leases(id, out);
+        if let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) {
+            client.link = ClientLink::Leaving;
+            client.wants.clear();
+            self.hungry.remove(&id);
+        }
+    }
+
     pub(super) fn on_client_down(&mut self, now: Tick, id: ClientId, dead: bool, out: &mut Vec<Effect>) {
-        if dead {
+        let leaving = self.clients.get(&id).is_some_and(|client| matches!(client.link, ClientLink::Leaving));
+        if dead || leaving {
             return self.forget_client(id, out);
         }
         let until = now + self.config.client_lost;
@@ -99,7 +109,7 @@ impl Head {
             match client.link {
                 ClientLink::Down { until } if until <= now => lost.push(id),
                 ClientLink::Down { until } => next = Some(next.map_or(until, |next: Tick| next.min(until))),
-                ClientLink::Up => {}
+                ClientLink::Up | ClientLink::Leaving => {}
             }
         }
         next.into_iter().for_each(|at| self.no_later_than(at));
@@ -107,12 +117,16 @@ impl Head {
     }
 
     fn forget_client(&mut self, id: ClientId, out: &mut Vec<Effect>) {
-        let Some(client) = self.clients.get(&id) else { return };
-        let leases: Vec<LeaseId> = client.leases.values().flatten().copied().collect();
-        leases.into_iter().for_each(|lease| self.end(lease, out));
+        self.end_leases(id, out);
         self.clients.remove(&id);
         self.hungry.remove(&id);
         self.dirty = true;
+    }
+
+    fn end_leases(&mut self, id: ClientId, out: &mut Vec<Effect>) {
+        let Some(client) = self.clients.get(&id) else { return };
+        let leases: Vec<LeaseId> = client.leases.values().flatten().copied().collect();
+        leases.into_iter().for_each(|lease| self.end(lease, out));
     }
 
     /// Refuse what no node could ever hold. With no node nothing is impossible.

@@ -135,7 +135,11 @@ struct Client {
 
 enum ClientLink {
     Up,
-    Down { until: Tick },
+    /// It said goodbye, and only listens to the last of what its slots printed.
+    Leaving,
+    Down {
+        until: Tick,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -271,7 +275,7 @@ impl Head {
     }
 
     fn tell_client(&self, client: ClientId, message: HeadToClient, out: &mut Vec<Effect>) {
-        if self.clients.get(&client).is_some_and(|client| matches!(client.link, ClientLink::Up)) {
+        if self.clients.get(&client).is_some_and(|client| !matches!(client.link, ClientLink::Down { .. })) {
             out.push(Effect::ToClient(client, message));
         }
     }

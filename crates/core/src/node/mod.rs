@@ -232,13 +232,14 @@ struct Use {
 impl Node {
     pub fn new(config: Config) -> Node {
         Node {
+            // Each start numbers its slots anew: a client must not take one for a slot that it knew.
+            forked: config.incarnation.0.saturating_sub(1) << 32,
             alarm: Alarm::new(config.heartbeat),
             config,
             head: HeadLink::Lost,
             zygote: Zygote::Absent { not_before: Tick::ZERO },
             zygote_backoff: Backoff::default(),
             slots: BTreeMap::new(),
-            forked: 0,
             pending: VecDeque::new(),
             unreported: Vec::new(),
             places: BTreeMap::new(),

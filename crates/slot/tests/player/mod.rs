@@ -1,7 +1,7 @@
 //! A zygote and slots without a language, for tests on real processes.
 //!
-//! The test program starts itself again to be the zygote: [`command`] names that role, [`play`] is called by it. Slots
-//! do what is written to their data connection, a word a line:
+//! The test program starts itself again, with [`variable`] set, to be the zygote. Slots do what is written to their data
+//! connection, a word a line:
 //!
 //! `pid` answers with the slot's process id, `echo x` with x, `children` starts a child that sleeps and a daemon that
 //! left the group and answers with their ids, `print x` and `complain x` print, `begin n` and `end n` write the page,
@@ -16,28 +16,28 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{FromRawFd, OwnedFd};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The test that is not a test but the zygote's role.
-const ROLE: &str = "zygote_role";
+/// Tells a started program that it is to be the zygote.
 const VARIABLE: &str = "PACELINE_TEST_ZYGOTE";
+
+/// A zygote needs the main thread, which in a test program is the harness's: so it begins before that does.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static PLAY: extern "C" fn() = play;
 
 /// How to start the zygote; the descriptor's number is appended.
 pub fn command() -> Vec<String> {
-    let program = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
-    let flags = ["--exact", ROLE, "--quiet", "--nocapture", "--test-threads=1"];
-    [program].into_iter().chain(flags.map(str::to_owned)).collect()
+    vec![std::env::current_exe().unwrap().to_str().unwrap().to_owned()]
 }
 
-/// The variable that tells the started program its role.
+/// The variable to start it with.
 pub fn variable() -> (String, String) {
     (VARIABLE.into(), "1".into())
 }
 
-/// To be called by a test of the name `zygote_role`: does nothing in an ordinary run of the tests.
-pub fn play() {
+extern "C" fn play() {
     if std::env::var_os(VARIABLE).is_none() {
         return;
     }
@@ -56,7 +56,8 @@ pub fn play() {
 
 fn live(zygote: Zygote, birth: Birth) -> ! {
     let (slot, control, page) = birth.become_slot(zygote).unwrap();
-    let mut player = Player { control, inbox: Inbox::default(), data: None, page: Page::open(page).unwrap() };
+    let (inbox, page) = (Inbox::default(), Page::open(page).unwrap());
+    let mut player = Player { control, inbox, data: None, heard: String::new(), page };
     player.say(&SlotToNode::Ready { slot, pid: std::process::id() });
     while player.turn(slot).is_ok() {}
     std::process::exit(0)
@@ -66,6 +67,7 @@ struct Player {
     control: OwnedFd,
     inbox: Inbox<NodeToSlot>,
     data: Option<File>,
+    heard: String,
     page: Page,
 }
 
@@ -73,7 +75,8 @@ impl Player {
     fn say(&self, message: &SlotToNode) {
         let mut outbox = Outbox::default();
         outbox.push(message, Vec::new());
-        outbox.flush(&self.control).unwrap();
+        // A node that is gone shows when we read.
+        let _ = outbox.flush(&self.control);
     }
 
     fn turn(&mut self, slot: SlotId) -> io::Result<()> {
@@ -96,8 +99,12 @@ impl Player {
             match self.data.as_mut().unwrap().read(&mut text) {
                 Ok(0) | Err(_) => self.data = None,
                 Ok(length) => {
-                    let text = String::from_utf8_lossy(&text[..length]).into_owned();
-                    text.lines().for_each(|line| self.on_line(slot, line));
+                    self.heard.push_str(&String::from_utf8_lossy(&text[..length]));
+                    while let Some((line, rest)) = self.heard.split_once('\n') {
+                        let line = line.to_owned();
+                        self.heard = rest.to_owned();
+                        self.on_line(slot, &line);
+                    }
                 }
             }
         }
@@ -161,16 +168,12 @@ fn put(descriptor: i32, line: &str) {
 
 /// Start a process that sleeps: in our group, or as a daemon that is nobody's child and in a session of its own.
 fn children(daemon: bool) -> u32 {
+    let nothing = Stdio::null;
     if !daemon {
-        return Command::new("sleep")
-            .arg("1000")
-            .process_group(0)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap()
-            .id();
+        let mut sleep = Command::new("sleep");
+        return sleep.arg("100").stdout(nothing()).stderr(nothing()).spawn().unwrap().id();
     }
-    let script = "setsid sleep 1000 >/dev/null 2>&1 & echo $!";
+    let script = "setsid sleep 100 >/dev/null 2>&1 & echo $!";
     let output = Command::new("sh").args(["-c", script]).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }

@@ -168,6 +168,12 @@ fn a_client_that_comes_back_is_reconciled() {
 fn goodbye_and_death_end_leases_at_once() {
     let mut bench = Bench::holding(A, 1);
     assert_eq!(bench.client_says(A, ClientToHead::Bye), [end(N1, 1)]);
+    assert_eq!(bench.want(A, Shape::cpus(1), 1), [], "it is leaving");
+    let (slot, stream) = (SlotId(1), Stream::Out);
+    let output = NodeToHead::Output { client: A, slot, stream, text: b"bye\n".to_vec() };
+    assert_eq!(bench.node_says(N1, output).len(), 1, "its slots' last words are heard");
+    assert_eq!(bench.handle(Event::ClientDown { client: A, dead: false }), []);
+    assert!(bench.head.clients.is_empty());
     let mut bench = Bench::holding(A, 1);
     assert_eq!(bench.handle(Event::ClientDown { client: A, dead: true }), [end(N1, 1)]);
     assert_eq!(bench.ended(N1, 1, None), []);

@@ -120,8 +120,17 @@ impl Model {
             client.up = false;
             client.inbox.clear();
             let dead = self.random.below(4) == 0;
-            if dead {
+            let polite = self.random.below(4) == 0;
+            if dead || polite {
                 client.leases.clear();
+            }
+            if polite {
+                // Nobody is there any more to hear what comes of it.
+                for effect in self.bench.client_says(id, ClientToHead::Bye) {
+                    if let Effect::ToNode(node, message) = effect {
+                        self.nodes.get_mut(&node).unwrap().inbox.push_back(message);
+                    }
+                }
             }
             self.handle(Event::ClientDown { client: id, dead });
             return;

@@ -1,0 +1,40 @@
+//! What the node's tasks tell its event loop.
+
+use paceline_proto::control::{HeadToNode, SlotToNode, Stream, ZygoteToNode};
+use paceline_proto::{DeathCause, LeaseId, SlotId};
+use std::os::fd::OwnedFd;
+use tokio::sync::mpsc;
+
+/// Something happened. Short and rare, so nobody waits to tell it.
+pub(crate) enum News {
+    /// The head said something over the link of this number; none when the link is gone.
+    Head(u64, Option<HeadToNode>),
+    /// The zygote of this number said something; none when it is gone.
+    Zygote(u64, Option<ZygoteToNode>),
+    Slot(SlotId, SlotToNode),
+    /// A slot is gone, and everything it printed has been told.
+    Gone(SlotId, DeathCause),
+    /// A data connection has said which lease it is for.
+    Opened(OwnedFd, LeaseId),
+}
+
+/// Something a slot printed. It may be much, so who tells it waits until it is taken.
+pub(crate) struct Printed {
+    pub slot: SlotId,
+    pub stream: Stream,
+    pub text: Vec<u8>,
+}
+
+/// Where to tell it.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub news: mpsc::UnboundedSender<News>,
+    pub printed: mpsc::Sender<Printed>,
+}
+
+impl Desk {
+    /// False: the node has ended.
+    pub(crate) fn tell(&self, news: News) -> bool {
+        self.news.send(news).is_ok()
+    }
+}

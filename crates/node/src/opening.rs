@@ -1,0 +1,82 @@
+//! Data connections, until it is known which lease they are for.
+//!
+//! * OP-1: a connection that does not say so within [`LIMIT`] is closed, and no more than [`MOST`] may keep us waiting.
+
+use crate::news::{Desk, News};
+use paceline_net::watch;
+use paceline_proto::{LeaseId, open};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+const LIMIT: Duration = Duration::from_secs(5);
+const MOST: usize = 256;
+
+pub(crate) struct Openings {
+    waiting: Arc<Semaphore>,
+    desk: Desk,
+}
+
+impl Openings {
+    pub(crate) fn new(desk: Desk) -> Openings {
+        Openings { waiting: Arc::new(Semaphore::new(MOST)), desk }
+    }
+
+    /// Read the header of a new connection: at once if it is there, which it is on one machine.
+    pub(crate) fn on_offer(&self, connection: OwnedFd) {
+        let mut header = Header::default();
+        match header.read(&connection) {
+            Ok(lease) => drop(self.desk.tell(News::Opened(connection, lease))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let Ok(place) = self.waiting.clone().try_acquire_owned() else { return };
+                let desk = self.desk.clone();
+                tokio::spawn(async move {
+                    let reading = tokio::time::timeout(LIMIT, read_rest(connection, header));
+                    match reading.await {
+                        Ok(Ok(news)) => drop(desk.tell(news)),
+                        Ok(Err(error)) => refuse(&error),
+                        Err(_elapsed) => refuse(&io::ErrorKind::TimedOut.into()),
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => refuse(&error),
+        }
+    }
+}
+
+fn refuse(error: &io::Error) {
+    tracing::warn!(%error, "a data connection did not say what it is for");
+}
+
+async fn read_rest(connection: OwnedFd, mut header: Header) -> io::Result<News> {
+    // A duplicate is watched, so that the connection itself goes to the slot unwatched.
+    let watched = watch::to_read(connection.try_clone()?)?;
+    loop {
+        let mut ready = watched.readable().await?;
+        if let Ok(result) = ready.try_io(|connection| header.read(connection)) {
+            return Ok(News::Opened(connection, result?));
+        }
+    }
+}
+
+/// A header as far as it has come.
+#[derive(Default)]
+struct Header {
+    bytes: [u8; open::LENGTH],
+    length: usize,
+}
+
+impl Header {
+    fn read(&mut self, connection: impl std::os::fd::AsFd) -> io::Result<LeaseId> {
+        while self.length < open::LENGTH {
+            match rustix::io::read(&connection, &mut self.bytes[self.length..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                length => self.length += length,
+            }
+        }
+        open::decode(&self.bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}

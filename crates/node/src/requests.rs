@@ -1,0 +1,51 @@
+//! What is asked of the node from outside.
+
+use paceline_core::node::{Config, Status};
+use std::os::fd::OwnedFd;
+use tokio::sync::mpsc;
+
+/// What a node needs to start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub config: Config,
+    /// Starts the zygote. The number of its socket's descriptor is appended.
+    pub command: Vec<String>,
+    /// What the zygote finds in its environment, on top of ours.
+    pub variables: Vec<(String, String)>,
+}
+
+pub(crate) enum Request {
+    Head(OwnedFd),
+    Offer(OwnedFd),
+    Status(Box<dyn FnOnce(Status) + Send>),
+    Close,
+}
+
+/// Reaches a node. Cheap to clone, usable from any thread; the node ends when the last one is gone.
+#[derive(Clone)]
+pub struct Handle {
+    pub(crate) requests: mpsc::UnboundedSender<Request>,
+}
+
+impl Handle {
+    /// The head is at the other end of this non-blocking socket, in place of any earlier one.
+    pub fn join(&self, head: OwnedFd) {
+        let _ = self.requests.send(Request::Head(head));
+    }
+
+    /// Somebody opened a data connection: this non-blocking socket, from which the opening header is still to be read.
+    /// False: the node has ended.
+    pub fn offer(&self, connection: OwnedFd) -> bool {
+        self.requests.send(Request::Offer(connection)).is_ok()
+    }
+
+    /// Ask how things stand. The answer never comes if the node has ended.
+    pub fn status(&self, answer: impl FnOnce(Status) + Send + 'static) {
+        let _ = self.requests.send(Request::Status(Box::new(answer)));
+    }
+
+    /// End every slot, the zygote and the node.
+    pub fn close(&self) {
+        let _ = self.requests.send(Request::Close);
+    }
+}

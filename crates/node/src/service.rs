@@ -1,0 +1,68 @@
+//! The event loop: requests and news in, the core's effects out.
+
+use crate::news::{Desk, News, Printed};
+use crate::requests::{Handle, Options, Request};
+use crate::shell::Shell;
+use paceline_core::node::Event;
+use paceline_net::{alarm, clock};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Pieces of output on their way from the pipes to the event loop.
+const PRINTED: usize = 16;
+/// How long slots may take to go when the node ends. Those that have user code get the core's grace of it.
+const SLOTS_LIMIT: Duration = Duration::from_millis(1000);
+
+/// A node, ready to run.
+pub struct Service {
+    options: Options,
+    requests: mpsc::UnboundedReceiver<Request>,
+}
+
+/// A node and the way to reach it. What is sent before it runs is not lost.
+pub fn service(options: Options) -> (Service, Handle) {
+    let (sender, requests) = mpsc::unbounded_channel();
+    (Service { options, requests }, Handle { requests: sender })
+}
+
+impl Service {
+    /// Be the node until told to end, and leave nothing behind. Runs on any tokio runtime, in a thread that lives as
+    /// long as the node: the zygote ends with the thread that started it.
+    pub async fn run(mut self) {
+        let (news_sender, mut news) = mpsc::unbounded_channel();
+        let (printed_sender, mut printed) = mpsc::channel(PRINTED);
+        let mut shell = Shell::new(self.options, Desk { news: news_sender, printed: printed_sender });
+        let mut closing = None;
+        while !shell.closed() {
+            tokio::select! {
+                biased;
+                request = self.requests.recv(), if closing.is_none() => match request {
+                    Some(Request::Head(socket)) => shell.on_head_socket(socket),
+                    Some(Request::Offer(connection)) => shell.on_offer(connection),
+                    Some(Request::Status(answer)) => answer(shell.status()),
+                    Some(Request::Close) | None => {
+                        closing = Some(clock::now() + SLOTS_LIMIT.as_nanos() as u64);
+                        shell.step(Event::Close);
+                    }
+                },
+                Some(news) = news.recv() => on_news(&mut shell, news, &mut printed),
+                Some(printed) = printed.recv(), if shell.takes_output() => shell.on_printed(printed),
+                () = alarm::reached(closing) => break,
+                () = alarm::reached(shell.wake()) => shell.on_alarm(),
+                // The head has taken something; there may be room for output again.
+                () = shell.head_drained(), if !shell.takes_output() => {}
+            }
+        }
+        shell.end(&mut news, &mut printed).await;
+    }
+}
+
+pub(crate) fn on_news(shell: &mut Shell, news: News, printed: &mut mpsc::Receiver<Printed>) {
+    if matches!(news, News::Gone(..)) {
+        // What it printed is here already, and is told before its death even if the head is slow (NS-2).
+        while let Ok(printed) = printed.try_recv() {
+            shell.on_printed(printed);
+        }
+    }
+    shell.on_news(news);
+}

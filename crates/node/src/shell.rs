@@ -1,0 +1,275 @@
+//! What surrounds the core: everything that effects act upon.
+
+use crate::news::{Desk, News, Printed};
+use crate::opening::Openings;
+use crate::requests::Options;
+use crate::service::on_news;
+use crate::slots::Slots;
+use crate::zygote::Zygote;
+use paceline_core::Tick;
+use paceline_core::node::{Effect, Event, Node, Status};
+use paceline_net::clock;
+use paceline_net::control::{self, Receiver, Sender};
+use paceline_proto::control::{HeadToNode, NodeToHead, ZygoteToNode};
+use paceline_proto::{Death, DeathCause, OutOfMemory, Seq, SlotId};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Output is taken from slots only while fewer bytes than this wait for the head (NS-3).
+const ENOUGH: usize = 256 << 10;
+/// How long the zygote may take to end when the node does.
+const ZYGOTE_LIMIT: Duration = Duration::from_millis(500);
+/// How long the last messages to the head may take then.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+pub(crate) struct Shell {
+    core: Node,
+    options: Options,
+    desk: Desk,
+    head: Option<Head>,
+    heads: u64,
+    zygote: Option<Zygote>,
+    zygotes: u64,
+    slots: Slots,
+    openings: Openings,
+    /// Connections whose fate the core decides in this step.
+    connections: BTreeMap<u64, OwnedFd>,
+    offered: u64,
+    wake: Option<Tick>,
+    closed: bool,
+}
+
+struct Head {
+    number: u64,
+    sender: Sender<NodeToHead>,
+    reader: JoinHandle<()>,
+}
+
+impl Drop for Head {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Shell {
+    pub(crate) fn new(options: Options, desk: Desk) -> Shell {
+        Shell {
+            core: Node::new(options.config.clone()),
+            options,
+            slots: Slots::new(desk.clone()),
+            openings: Openings::new(desk.clone()),
+            desk,
+            head: None,
+            heads: 0,
+            zygote: None,
+            zygotes: 0,
+            connections: BTreeMap::new(),
+            offered: 0,
+            wake: None,
+            closed: false,
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.core.status()
+    }
+
+    pub(crate) fn wake(&self) -> Option<u64> {
+        self.wake.map(|at| at.0)
+    }
+
+    /// Whether the core has nothing more to wait for.
+    pub(crate) fn closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(crate) fn takes_output(&self) -> bool {
+        self.head.as_ref().is_none_or(|head| head.sender.queued() < ENOUGH)
+    }
+
+    /// Wait until the head has taken enough for more output.
+    pub(crate) fn head_drained(&self) -> impl Future<Output = ()> + use<> {
+        let sender = self.head.as_ref().map(|head| head.sender.clone());
+        async move {
+            if let Some(sender) = sender {
+                sender.drained_to(ENOUGH - 1).await;
+            }
+        }
+    }
+
+    pub(crate) fn on_head_socket(&mut self, socket: OwnedFd) {
+        if self.head.take().is_some() {
+            self.step(Event::HeadDown);
+        }
+        match control::channel(socket) {
+            Ok((sender, receiver)) => {
+                self.heads += 1;
+                let reader = tokio::spawn(listen(self.heads, receiver, self.desk.clone()));
+                self.head = Some(Head { number: self.heads, sender, reader });
+                self.step(Event::HeadUp);
+            }
+            Err(error) => tracing::error!(%error, "the link to the head could not be watched"),
+        }
+    }
+
+    pub(crate) fn on_offer(&mut self, connection: OwnedFd) {
+        self.openings.on_offer(connection);
+    }
+
+    pub(crate) fn on_alarm(&mut self) {
+        self.wake = None;
+        self.step(Event::Tick);
+    }
+
+    pub(crate) fn on_printed(&mut self, Printed { slot, stream, text }: Printed) {
+        self.step(Event::Output { slot, stream, text });
+    }
+
+    pub(crate) fn on_news(&mut self, news: News) {
+        match news {
+            News::Head(number, message) => self.on_head(number, message),
+            News::Zygote(number, message) => self.on_zygote(number, message),
+            News::Slot(slot, message) => self.step(Event::FromSlot(slot, message)),
+            News::Gone(slot, cause) => {
+                if let Some(death) = self.slots.death(slot, cause) {
+                    self.step(Event::Exited { slot, death });
+                }
+            }
+            News::Opened(socket, lease) => {
+                self.offered += 1;
+                self.connections.insert(self.offered, socket);
+                self.step(Event::Connection { connection: self.offered, lease });
+            }
+        }
+    }
+
+    fn on_head(&mut self, number: u64, message: Option<HeadToNode>) {
+        if self.head.as_ref().is_none_or(|head| head.number != number) {
+            return;
+        }
+        match message {
+            Some(message) => self.step(Event::FromHead(message)),
+            None => {
+                self.head = None;
+                self.step(Event::HeadDown);
+            }
+        }
+    }
+
+    fn on_zygote(&mut self, number: u64, message: Option<ZygoteToNode>) {
+        match message {
+            Some(ZygoteToNode::Forked { slot, pid }) => {
+                self.slots.on_forked(slot, pid);
+                self.step(Event::Forked { slot, pid });
+            }
+            Some(ZygoteToNode::Exited { slot, cause, .. }) => self.slots.on_exited(slot, cause),
+            None => {
+                if let Some(zygote) = self.zygote.take_if(|zygote| zygote.number == number) {
+                    tracing::warn!("the zygote died");
+                    zygote.bury();
+                    self.slots.on_zygote_died(number);
+                    self.step(Event::ZygoteDied);
+                }
+            }
+        }
+    }
+
+    /// Hand an event to the core and do what it says, which may bring about further events.
+    pub(crate) fn step(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        let mut effects = Vec::new();
+        while let Some(event) = events.pop_front() {
+            self.core.handle(Tick(clock::now()), event, &mut effects);
+            for effect in effects.drain(..) {
+                events.extend(self.perform(effect));
+            }
+        }
+        // Whatever was not taken by a slot has nobody.
+        self.connections.clear();
+    }
+
+    fn perform(&mut self, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::ToHead(message) => self.say(&message),
+            Effect::StartZygote => return Some(self.start_zygote()),
+            Effect::Fork { slot } => return self.fork(slot),
+            Effect::ToSlot { slot, message, connection } => {
+                let connection = connection.and_then(|number| self.connections.remove(&number));
+                self.slots.send(slot, &message, connection.into_iter().collect());
+            }
+            Effect::Kill { slot } => self.slots.kill(slot),
+            Effect::Refuse { connection } => drop(self.connections.remove(&connection)),
+            Effect::ForgetSlot { slot } => self.slots.forget(slot),
+            Effect::Stray { slot, text } => {
+                tracing::warn!(%slot, text = %String::from_utf8_lossy(&text), "a slot that is nobody's printed something");
+            }
+            Effect::Closed => self.closed = true,
+            Effect::WakeAt(at) => self.wake = Some(at),
+        }
+        None
+    }
+
+    fn say(&self, message: &NodeToHead) {
+        if let Some(head) = &self.head {
+            head.sender.send(message, Vec::new());
+        }
+    }
+
+    fn start_zygote(&mut self) -> Event {
+        self.zygotes += 1;
+        match Zygote::start(self.zygotes, &self.options, &self.desk) {
+            Ok(zygote) => {
+                self.zygote = Some(zygote);
+                Event::ZygoteUp
+            }
+            Err(error) => {
+                tracing::error!(%error, command = ?self.options.command, "the zygote could not be started");
+                Event::ZygoteDied
+            }
+        }
+    }
+
+    fn fork(&mut self, slot: SlotId) -> Option<Event> {
+        let zygote = self.zygote.as_ref().ok_or(io::ErrorKind::NotConnected.into());
+        let error = zygote.and_then(|zygote| self.slots.fork(slot, zygote)).err()?;
+        // For want of descriptors, most likely. It counts as a death, so that it is not tried again at once for ever.
+        tracing::error!(%error, "a slot could not be made");
+        let cause = DeathCause::Exit(error.raw_os_error().unwrap_or(-1));
+        let death = Death { cause, out_of_memory: OutOfMemory::No, running: None, finished: Seq(0) };
+        Some(Event::Exited { slot, death })
+    }
+
+    /// The last of the node: the zygote goes, and with it whatever is left of slots; the head hears the rest.
+    pub(crate) async fn end(
+        mut self,
+        news: &mut mpsc::UnboundedReceiver<News>,
+        printed: &mut mpsc::Receiver<Printed>,
+    ) {
+        if let Some(zygote) = self.zygote.take() {
+            zygote.end(ZYGOTE_LIMIT).await;
+        }
+        while let Ok(news) = news.try_recv() {
+            on_news(&mut self, news, printed);
+        }
+        while let Ok(printed) = printed.try_recv() {
+            self.on_printed(printed);
+        }
+        if let Some(head) = &self.head {
+            let _ = tokio::time::timeout(FAREWELL, head.sender.drained_to(0)).await;
+        }
+    }
+}
+
+async fn listen(number: u64, mut receiver: Receiver<HeadToNode>, desk: Desk) {
+    loop {
+        let message = receiver.next().await.unwrap_or_default().map(|(message, _)| message);
+        let last = message.is_none();
+        if !desk.tell(News::Head(number, message)) || last {
+            return;
+        }
+    }
+}

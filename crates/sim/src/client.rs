@@ -1,0 +1,355 @@
+//! A client's shell.
+
+use crate::head::encoded;
+use crate::job::{Job, argument};
+use crate::link::{Data, End, Kind, LinkId, Repeat};
+use crate::news::News;
+use crate::trace::{brief_from, brief_to};
+use crate::world::{Event as Happening, Machine, Sim};
+use bytes::Bytes;
+use paceline_core::Tick;
+use paceline_core::client::{Client, Effect, Event, LeaseKey, Spec};
+use paceline_proto::control::{ClientToHead, HeadToClient};
+use paceline_proto::data::{Environment, FromSlot, ToSlot};
+use paceline_proto::{ClientId, FunctionId, LeaseId};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// How many functions a client has.
+pub(crate) const FUNCTIONS: u8 = 5;
+
+pub(crate) struct ClientHost {
+    pub id: ClientId,
+    pub name: String,
+    pub core: Client<usize>,
+    pub alive: bool,
+    pub head: Option<LinkId>,
+    /// The data link of each lease.
+    pub leases: BTreeMap<LeaseKey, Serving>,
+    functions: Vec<FunctionId>,
+    /// On which node a lease is.
+    granted: HashMap<LeaseId, usize>,
+    unsent: Vec<LeaseKey>,
+    wake: Option<Tick>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Serving {
+    pub lease: LeaseId,
+    pub link: Option<LinkId>,
+    /// Whether the machine knows that the link is up.
+    up: bool,
+    breaks: u32,
+}
+
+impl Sim {
+    pub(crate) fn add_client(&mut self, name: &str) -> usize {
+        let client = self.clients.len();
+        let id = ClientId(client as u64 + 1);
+        let mut core = Client::new(id, name, self.settings.client.clone());
+        core.set_environment(Environment { directory: format!("/home/{name}"), ..Environment::default() });
+        let functions =
+            (0..FUNCTIONS).map(|number| core.define(Bytes::from(vec![client as u8, number]))).collect();
+        self.clients.push(ClientHost {
+            id,
+            name: name.to_owned(),
+            core,
+            alive: true,
+            head: None,
+            leases: BTreeMap::new(),
+            functions,
+            granted: HashMap::new(),
+            unsent: Vec::new(),
+            wake: None,
+        });
+        self.client_connects(client);
+        client
+    }
+
+    pub(crate) fn client_connects(&mut self, client: usize) {
+        if !self.clients[client].alive || self.clients[client].head.is_some() {
+            return;
+        }
+        let delay = self.some_delay();
+        self.clients[client].head = Some(self.links.add(Kind::Client { client }, delay));
+        self.client_handles(client, Event::HeadUp);
+    }
+
+    pub(crate) fn client_handles(&mut self, client: usize, event: Event) {
+        let now = self.now;
+        self.client_does(client, |core, effects| core.handle(now, event, effects));
+    }
+
+    /// Let the machine do something, and carry out what it says.
+    pub(crate) fn client_does<R>(
+        &mut self,
+        client: usize,
+        step: impl FnOnce(&mut Client<usize>, &mut Vec<Effect<usize>>) -> R,
+    ) -> R {
+        let mut effects = Vec::new();
+        let result = step(&mut self.clients[client].core, &mut effects);
+        self.touch(Machine::Client(client));
+        for effect in effects {
+            self.client_performs(client, effect);
+        }
+        result
+    }
+
+    fn client_performs(&mut self, client: usize, effect: Effect<usize>) {
+        match effect {
+            Effect::ToHead(message) => self.client_tells_head(client, &message),
+            Effect::Open { key, lease } => {
+                let serving = Serving { lease, link: None, up: false, breaks: 0 };
+                let before = self.clients[client].leases.insert(key, serving);
+                assert!(before.is_none(), "{key:?} is opened twice");
+                self.connect(client, key, lease);
+            }
+            Effect::Close { key } => {
+                let serving = self.clients[client].leases.remove(&key).expect("only an open lease is closed");
+                if let Some(link) = serving.link {
+                    self.close_end(link, End::Near);
+                }
+            }
+            Effect::Send { key, now } => self.client_sends(client, key, now),
+            Effect::Finished { ticket, task, outcome } => {
+                self.note(|_| format!("{task:?} of client {client} ends: {outcome:?}"));
+                self.tell(|_| News::Ended { task: ticket, how: (&outcome).into() });
+                self.ledger.on_finished(ticket, task, outcome);
+            }
+            Effect::Started { ticket } => {
+                let known = !self.ledger.entries[ticket].runs.is_empty();
+                assert!(known, "task {ticket} is said to run and never did");
+                self.ledger.tally.started += 1;
+            }
+            Effect::WakeAt(at) => {
+                let wake = self.clients[client].wake;
+                if wake.is_none_or(|wake| at < wake) {
+                    self.clients[client].wake = Some(at);
+                    let late = self.lateness();
+                    self.agenda.add(at + late, Happening::WakeClient { client, at });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn wake_client(&mut self, client: usize, at: Tick) {
+        if self.clients[client].wake == Some(at) {
+            self.clients[client].wake = None;
+            self.client_handles(client, Event::Tick);
+        }
+    }
+
+    fn client_tells_head(&mut self, client: usize, message: &ClientToHead) {
+        let repeat = match message {
+            ClientToHead::Hello { .. } | ClientToHead::Release { .. } => Repeat::Later,
+            ClientToHead::Want { .. } => Repeat::AtOnce,
+            ClientToHead::Bye => Repeat::Never,
+        };
+        self.note(|_| format!("client {client} -> head: {message:?}"));
+        if let Some(link) = self.clients[client].head {
+            self.post(link, End::Far, encoded(|out| message.encode(out)), None, repeat);
+        }
+    }
+
+    pub(crate) fn client_hears_head(&mut self, link: LinkId, client: usize, message: HeadToClient) {
+        let host = &mut self.clients[client];
+        if host.head != Some(link) {
+            return;
+        }
+        match &message {
+            HeadToClient::Granted { lease, node, .. } => {
+                let news = host.granted.insert(*lease, node.0 as usize - 1).is_none();
+                self.ledger.tally.grants += u64::from(news);
+            }
+            HeadToClient::Output { text, .. } => {
+                assert_eq!(text[..], (client as u64).to_le_bytes(), "another client's line");
+                self.ledger.tally.printed += 1;
+            }
+            HeadToClient::Ended { lease, death } => {
+                let served = host.leases.iter().find(|(_, serving)| serving.lease == *lease);
+                if let Some((&key, &serving)) = served {
+                    self.hand_in_rest(client, key, serving);
+                    self.ledger.on_ended(*lease, death);
+                }
+            }
+            HeadToClient::Welcome { .. } | HeadToClient::Recall { .. } | HeadToClient::Unplaceable { .. } => {
+            }
+        }
+        self.client_handles(client, Event::FromHead(message));
+    }
+
+    /// What a dead slot had sent is handed in before its death.
+    fn hand_in_rest(&mut self, client: usize, key: LeaseKey, serving: Serving) {
+        let Some(id) = serving.link.filter(|_| serving.up) else { return };
+        let Some(link) = self.links.get_mut(id).filter(|link| !link.open) else { return };
+        let mut rest = Vec::new();
+        while let Some(frame) = link.take_early(End::Near) {
+            rest.push(frame);
+        }
+        for frame in rest {
+            let message = FromSlot::decode(frame).expect("what was sent can be read");
+            self.note(|_| format!("client {client} <- {key:?}: {}", brief_from(&message)));
+            self.client_handles(client, Event::FromSlot(key, message));
+        }
+    }
+
+    pub(crate) fn client_loses_head(&mut self, link: LinkId, client: usize) {
+        if self.clients[client].head != Some(link) {
+            return;
+        }
+        self.clients[client].head = None;
+        self.note(|_| format!("client {client} has no head"));
+        let delay = self.random.span(Duration::from_millis(1)..self.settings.head.client_lost * 2);
+        self.after(delay, Happening::ClientConnects { client });
+    }
+
+    fn connect(&mut self, client: usize, key: LeaseKey, lease: LeaseId) {
+        let node = self.clients[client].granted[&lease];
+        let delay = self.some_delay();
+        let kind = Kind::Data(Data { client, key, lease, node, process: None });
+        let link = self.links.add(kind, delay);
+        self.clients[client].leases.get_mut(&key).expect("the lease is served").link = Some(link);
+        let (up, arrives) = (delay.draw(&mut self.random), delay.draw(&mut self.random));
+        self.after(up, Happening::Connected { link });
+        self.after(arrives, Happening::Arrives { link });
+    }
+
+    /// The client's end of a connection is there; the slot's may still be on its way.
+    pub(crate) fn connected(&mut self, id: LinkId) {
+        let Some(Kind::Data(data)) = self.links.get(id).map(|link| link.kind) else { return };
+        let serving = self.clients[data.client].leases.get_mut(&data.key);
+        if let Some(serving) = serving.filter(|serving| serving.link == Some(id)) {
+            serving.up = true;
+            self.ledger.tally.resumed += u64::from(serving.breaks > 0);
+            self.client_handles(data.client, Event::LinkUp(data.key));
+            self.start_reading(id, End::Near);
+        }
+    }
+
+    pub(crate) fn has_connected(&self, link: LinkId, data: Data) -> bool {
+        let serving = self.clients[data.client].leases.get(&data.key);
+        serving.is_none_or(|serving| serving.link != Some(link) || serving.up)
+    }
+
+    pub(crate) fn client_hears_slot(&mut self, link: LinkId, data: Data, message: FromSlot) {
+        let serving = self.clients[data.client].leases.get(&data.key);
+        if serving.is_some_and(|serving| serving.link == Some(link) && serving.up) {
+            let Data { client, key, .. } = data;
+            self.note(|_| format!("client {client} <- {key:?}: {}", brief_from(&message)));
+            self.client_handles(client, Event::FromSlot(key, message));
+        }
+    }
+
+    pub(crate) fn client_loses_slot(&mut self, link: LinkId, data: Data) {
+        let Data { client, key, lease, .. } = data;
+        let Some(serving) = self.clients[client].leases.get_mut(&key) else { return };
+        if serving.link != Some(link) {
+            return;
+        }
+        serving.link = None;
+        serving.breaks += 1;
+        let longest = Duration::from_millis(1) * 2u32.pow(serving.breaks.min(8));
+        if std::mem::take(&mut serving.up) {
+            self.note(|_| format!("client {client} loses the link of {key:?}"));
+            self.client_handles(client, Event::LinkDown(key));
+        }
+        let delay = self.random.span(Duration::from_micros(50)..longest);
+        self.after(delay, Happening::Reconnects { client, key, lease });
+    }
+
+    pub(crate) fn reconnects(&mut self, client: usize, key: LeaseKey, lease: LeaseId) {
+        let serving = self.clients[client].leases.get(&key);
+        if serving.is_some_and(|serving| serving.lease == lease && serving.link.is_none()) {
+            self.connect(client, key, lease);
+        }
+    }
+
+    fn client_sends(&mut self, client: usize, key: LeaseKey, now: bool) {
+        let batch = self.settings.batch;
+        if now || batch.is_zero() {
+            return self.flush_lease(client, key);
+        }
+        if self.clients[client].unsent.is_empty() {
+            let delay = self.random.span(Duration::from_micros(1)..batch);
+            self.after(delay, Happening::Flushes { client });
+        }
+        if !self.clients[client].unsent.contains(&key) {
+            self.clients[client].unsent.push(key);
+        }
+    }
+
+    pub(crate) fn flush_client(&mut self, client: usize) {
+        for key in std::mem::take(&mut self.clients[client].unsent) {
+            self.flush_lease(client, key);
+        }
+    }
+
+    fn flush_lease(&mut self, client: usize, key: LeaseKey) {
+        let host = &mut self.clients[client];
+        let Some(serving) = host.leases.get(&key) else { return };
+        let (Some(link), lease) = (serving.link, serving.lease) else { return };
+        let mut messages = Vec::new();
+        host.core.outgoing(key, &mut messages);
+        for message in messages {
+            self.note(|_| format!("client {client} -> {key:?}: {}", brief_to(&message)));
+            if let ToSlot::Run { calls, .. } = &message {
+                calls.iter().for_each(|call| self.ledger.on_sent(lease, call));
+            }
+            self.post(link, End::Far, encoded(|out| message.encode(out)), None, Repeat::Later);
+        }
+    }
+
+    pub(crate) fn submit_job(&mut self, client: usize, job: Job) -> usize {
+        let task = self.ledger.submit(client, job);
+        let spec = Spec {
+            function: self.clients[client].functions[usize::from(job.function)],
+            payload: argument(task, job.size),
+            shape: job.shape,
+            retries: job.retries,
+            priority: job.priority,
+        };
+        let now = self.now;
+        let mut effects = Vec::new();
+        let place = self.clients[client].core.submit(now, spec, task, &mut effects);
+        self.ledger.entries[task].place = Some(place);
+        self.note(|_| format!("client {client} submits {:?} as task {task}: {job:?}", place.1));
+        self.client_does(client, |_, out| out.append(&mut effects));
+        task
+    }
+
+    /// End a task; `anyway` also if it runs. Says whether it did.
+    pub(crate) fn cancel_task(&mut self, task: usize, anyway: bool) -> bool {
+        let entry = &mut self.ledger.entries[task];
+        let (client, Some((key, id))) = (entry.client, entry.place) else { return false };
+        let open = entry.outcome.is_none();
+        let before = std::mem::replace(&mut entry.cancelled, true);
+        self.note(|_| format!("client {client} cancels {id:?}, anyway: {anyway}"));
+        let done = self.client_does(client, |core, out| core.cancel(key, id, anyway, out));
+        assert_eq!(done, open && self.ledger.entries[task].outcome.is_some(), "cancel does what it says");
+        self.ledger.entries[task].cancelled = before || done;
+        done
+    }
+
+    /// The client goes, with a word or without.
+    pub(crate) fn end_client(&mut self, client: usize, dies: bool) {
+        if !self.clients[client].alive {
+            return;
+        }
+        self.ledger.tally.lost_clients += 1;
+        self.note(|_| format!("client {client} goes, without a word: {dies}"));
+        for entry in self.ledger.entries.iter_mut().filter(|entry| entry.client == client) {
+            entry.cancelled = true;
+        }
+        // Whoever is dead says nothing and does not see its tasks end; for the books they have.
+        let head = self.clients[client].head;
+        if dies {
+            self.clients[client].head = None;
+        }
+        self.client_does(client, |core, out| core.close(out));
+        self.clients[client].alive = false;
+        self.clients[client].head = None;
+        if let Some(link) = head {
+            self.close_end(link, End::Near);
+        }
+    }
+}

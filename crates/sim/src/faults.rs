@@ -1,0 +1,216 @@
+//! What goes wrong, and how often.
+
+use crate::link::{Kind, LinkId};
+use crate::process::Life;
+use crate::random::Random;
+use crate::world::{Event, Sim};
+use paceline_core::Tick;
+use paceline_proto::DeathCause;
+use std::time::Duration;
+
+/// A run has some kinds of faults only, so that one kind does not hide what another would show.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub active: bool,
+    /// Share of zygotes that do not start.
+    pub bad_zygotes: u64,
+    kinds: Vec<Fault>,
+    every: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    KillAny,
+    KillRunning,
+    /// Between the end of a run and the sending of its reply.
+    KillUnsent,
+    PauseSlot,
+    SlowSlot,
+    CutData,
+    CutClient,
+    CutNode,
+    /// The link between node and slot: the slot leaves.
+    CutSlot,
+    StallLink,
+    KillZygote,
+    LoseNode,
+    /// No word between a node and the head for less or more than three heartbeats; at times its data links as well.
+    Partition,
+    KillClient,
+    ClientLeaves,
+}
+
+const KINDS: [Fault; 15] = [
+    Fault::KillAny,
+    Fault::KillRunning,
+    Fault::KillUnsent,
+    Fault::PauseSlot,
+    Fault::SlowSlot,
+    Fault::CutData,
+    Fault::CutClient,
+    Fault::CutNode,
+    Fault::CutSlot,
+    Fault::StallLink,
+    Fault::KillZygote,
+    Fault::LoseNode,
+    Fault::Partition,
+    Fault::KillClient,
+    Fault::ClientLeaves,
+];
+
+/// How many clients there ever are.
+const MOST_CLIENTS: usize = 12;
+
+impl Plan {
+    pub fn random(random: &mut Random) -> Plan {
+        let share = random.pick(&[0, 15, 50, 50, 80]);
+        let every = random.pick(&[2, 10, 50, 300]);
+        Plan {
+            active: true,
+            bad_zygotes: if share > 0 { random.pick(&[0, 0, 30]) } else { 0 },
+            kinds: KINDS.into_iter().filter(|_| random.percent(share)).collect(),
+            every: Duration::from_millis(every),
+        }
+    }
+}
+
+impl Sim {
+    pub(crate) fn start_faults(&mut self, plan: Plan) {
+        self.plan = plan;
+        if !self.plan.kinds.is_empty() {
+            self.agenda.add(self.now, Event::Fault);
+        }
+    }
+
+    pub(crate) fn fault(&mut self) {
+        if !self.plan.active {
+            return;
+        }
+        let every = self.plan.every;
+        let pause = self.random.span(every / 8..every * 2);
+        self.after(pause, Event::Fault);
+        let kind = self.plan.kinds[self.random.below(self.plan.kinds.len())];
+        self.note(|_| format!("fault: {kind:?}"));
+        match kind {
+            Fault::KillAny => self.kill_some(|sim, process| sim.is_alive(process)),
+            Fault::KillRunning => self.kill_some(|sim, process| sim.processes[process].busy.is_some()),
+            Fault::KillUnsent => self
+                .kill_some(|sim, process| sim.is_alive(process) && sim.processes[process].core.unsent() > 0),
+            Fault::PauseSlot => self.pause_some(),
+            Fault::SlowSlot => {
+                if let Some(process) = self.some_process(Sim::is_alive) {
+                    self.processes[process].slowness = self.random.within(1..20) as u32;
+                }
+            }
+            Fault::CutData => self.cut_some(|kind| matches!(kind, Kind::Data(_))),
+            Fault::CutClient => self.cut_some(|kind| matches!(kind, Kind::Client { .. })),
+            Fault::CutNode => self.cut_some(|kind| matches!(kind, Kind::Node { .. })),
+            Fault::CutSlot => {
+                if let Some(process) = self.some_process(Sim::is_alive) {
+                    self.slot_loses_node(process);
+                }
+            }
+            Fault::StallLink => {
+                let until = self.now + self.random.span(Duration::from_micros(100)..Duration::from_secs(1));
+                if let Some(link) = self.some_link(|_| true) {
+                    self.stall(link, until);
+                }
+            }
+            Fault::KillZygote => {
+                let node = self.random.below(self.nodes.len());
+                self.zygote_dies(node);
+            }
+            Fault::LoseNode => self.lose_some_node(),
+            Fault::Partition => self.partition_some_node(),
+            Fault::KillClient => self.end_some_client(true),
+            Fault::ClientLeaves => self.end_some_client(false),
+        }
+    }
+
+    pub(crate) fn is_alive(&self, process: usize) -> bool {
+        self.processes[process].life == Life::Alive
+    }
+
+    fn some_process(&mut self, is_one: impl Fn(&Sim, usize) -> bool) -> Option<usize> {
+        let slots = self.nodes.iter().flat_map(|node| node.slots.values().copied());
+        let some: Vec<usize> = slots.filter(|process| is_one(self, *process)).collect();
+        (!some.is_empty()).then(|| self.random.pick(&some))
+    }
+
+    fn kill_some(&mut self, is_one: impl Fn(&Sim, usize) -> bool) {
+        if let Some(process) = self.some_process(is_one) {
+            let cause =
+                self.random.pick(&[DeathCause::Signal(9), DeathCause::Signal(11), DeathCause::Exit(1)]);
+            self.kill(process, cause);
+        }
+    }
+
+    fn pause_some(&mut self) {
+        if let Some(process) = self.some_process(Sim::is_alive) {
+            let span = self.random.span(Duration::from_micros(100)..Duration::from_secs(2));
+            self.processes[process].paused_until = self.now + span;
+        }
+    }
+
+    fn some_link(&mut self, is_one: impl Fn(Kind) -> bool) -> Option<LinkId> {
+        let open = self.links.iter().filter(|(_, link)| link.open && is_one(link.kind));
+        let some: Vec<LinkId> = open.map(|(id, _)| id).collect();
+        (!some.is_empty()).then(|| self.random.pick(&some))
+    }
+
+    fn cut_some(&mut self, is_one: impl Fn(Kind) -> bool) {
+        if let Some(link) = self.some_link(is_one) {
+            self.note(|_| format!("{link:?} breaks"));
+            self.break_link(link);
+        }
+    }
+
+    fn lose_some_node(&mut self) {
+        let node = self.random.below(self.nodes.len());
+        let silent = self.random.percent(50);
+        self.lose_node(node, silent);
+        let beat = self.settings.node.heartbeat;
+        let pause = self.random.span(Duration::from_millis(1)..beat * 6);
+        self.after(pause, Event::NodeReturns { node });
+    }
+
+    fn partition_some_node(&mut self) {
+        let node = self.random.below(self.nodes.len());
+        let beat = self.settings.node.heartbeat;
+        let until = self.now + self.random.span(beat / 2..beat * 8);
+        let with_data = self.random.percent(50);
+        self.partition(node, until, with_data);
+    }
+
+    /// Nothing gets through between the node and the head, or between the node and anybody.
+    pub(crate) fn partition(&mut self, node: usize, until: Tick, with_data: bool) {
+        self.ledger.tally.partitions += 1;
+        self.note(|sim| {
+            let name = &sim.nodes[node].name;
+            format!("node {name} is cut off until {}, with its slots: {with_data}", until.0)
+        });
+        let is_data = |kind| matches!(kind, Kind::Data(data) if data.node == node);
+        let links: Vec<LinkId> = (self.links.iter())
+            .filter(|(_, link)| link.kind == Kind::Node { node } || with_data && is_data(link.kind))
+            .map(|(id, _)| id)
+            .collect();
+        links.into_iter().for_each(|link| self.stall(link, until));
+    }
+
+    fn end_some_client(&mut self, dies: bool) {
+        let client = self.random.below(self.clients.len());
+        if self.clients.len() < MOST_CLIENTS && self.clients[client].alive {
+            self.end_client(client, dies);
+            let next = self.add_client(&format!("client-{}", self.clients.len()));
+            self.agenda.add(self.now, Event::Acts { client: next });
+        }
+    }
+
+    /// Nothing goes wrong from here on, and what stood still goes on.
+    pub(crate) fn heal(&mut self) {
+        self.plan.active = false;
+        for process in &mut self.processes {
+            process.slowness = 1;
+        }
+    }
+}

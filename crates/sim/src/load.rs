@@ -1,0 +1,122 @@
+//! What clients do.
+
+use crate::client::FUNCTIONS;
+use crate::job::{Fate, Job};
+use crate::random::Random;
+use crate::world::{Event, Sim};
+use paceline_proto::{Resources, Shape};
+use std::time::Duration;
+
+/// What the tasks of a run are like.
+#[derive(Default)]
+pub(crate) struct Load {
+    pub active: bool,
+    /// Share of calls that print something.
+    pub chatter: u64,
+    /// The functions in use; each has tasks of another length.
+    functions: Vec<u8>,
+    shapes: Vec<Shape>,
+    /// Share of tasks that kill their slot.
+    poison: u64,
+    /// Share of actions that end tasks.
+    cancels: u64,
+    priorities: bool,
+    pause: Duration,
+    /// A client with so many tasks submits no more.
+    most: usize,
+}
+
+impl Load {
+    pub fn random(random: &mut Random) -> Load {
+        let half = Shape { needs: Resources::fractional_cpus(0.5).expect("half a CPU is a number") };
+        let shapes = match random.below(6) {
+            0 => vec![Shape::cpus(1), Shape::cpus(2)],
+            1 => vec![Shape::cpus(1), half],
+            2 => vec![half, Shape::cpus(1), Shape::cpus(2), Shape::cpus(3), Shape::default()],
+            _ => vec![Shape::cpus(1)],
+        };
+        let count = random.within(1..4);
+        Load {
+            active: true,
+            chatter: random.pick(&[0, 5]),
+            functions: (0..count).map(|_| random.below(usize::from(FUNCTIONS)) as u8).collect(),
+            shapes,
+            poison: random.pick(&[0, 0, 1, 10]),
+            cancels: random.pick(&[0, 5, 30]),
+            priorities: random.percent(40),
+            pause: Duration::from_micros(random.pick(&[100, 2_000, 50_000])),
+            most: random.pick(&[3, 30, 150]),
+        }
+    }
+
+    fn job(&self, random: &mut Random) -> Job {
+        let micros = |low, high| Duration::from_micros(low)..Duration::from_micros(high);
+        let function = self.functions[random.below(self.functions.len())];
+        let takes = match function {
+            0 => micros(1, 20),
+            1 => micros(50, 500),
+            2 => micros(1_000, 10_000),
+            3 => micros(20_000, 1_000_000),
+            _ => micros(1, 1_000_000),
+        };
+        let fate = match random.below(100) {
+            dice if (dice as u64) < self.poison => Fate::Kills,
+            90..95 => Fate::Raises,
+            95 => Fate::Unsendable,
+            _ => Fate::Value,
+        };
+        Job {
+            takes: random.span(takes),
+            fate,
+            shape: self.shapes[random.below(self.shapes.len())],
+            priority: if self.priorities { random.pick(&[0, 0, 0, 5, -5]) } else { 0 },
+            retries: random.pick(&[3, 3, 3, 0, 1, 10]),
+            function,
+            size: random.pick(&[0, 0, 0, 0, 100, 20_000]),
+        }
+    }
+}
+
+impl Sim {
+    pub(crate) fn client_acts(&mut self, client: usize) {
+        if !self.load.active || !self.clients[client].alive {
+            return;
+        }
+        let longest = self.load.pause * if self.random.percent(3) { 200 } else { 1 };
+        let pause = self.random.span(Duration::from_micros(10)..longest);
+        self.after(pause, Event::Acts { client });
+        if self.random.percent(self.load.cancels) {
+            return self.cancel_some(client);
+        }
+        let room = self.load.most.saturating_sub(self.clients[client].core.pending());
+        let count = self.random.pick(&[1, 1, 4, 40]).min(room);
+        for _ in 0..count {
+            let job = self.load.job(&mut self.random);
+            self.submit_job(client, job);
+        }
+    }
+
+    fn cancel_some(&mut self, client: usize) {
+        let first = self.ledger.entries.len().saturating_sub(400);
+        let open: Vec<usize> = (first..self.ledger.entries.len())
+            .filter(|task| self.ledger.entries[*task].client == client)
+            .filter(|task| self.ledger.entries[*task].outcome.is_none())
+            .collect();
+        if open.is_empty() {
+            return;
+        }
+        if self.random.percent(10) {
+            let remainder = self.random.below(3);
+            for task in open.iter().filter(|task| **task % 3 == remainder) {
+                self.ledger.entries[*task].cancelled = true;
+            }
+            self.note(|_| format!("client {client} cancels every third task"));
+            return self.client_does(client, |core, out| {
+                core.cancel_all(|ticket| *ticket >= first && ticket % 3 == remainder, out);
+            });
+        }
+        let task = self.random.pick(&open);
+        let anyway = self.random.percent(50);
+        self.cancel_task(task, anyway);
+    }
+}

@@ -1,0 +1,390 @@
+//! A node's shell, and its zygote.
+
+use crate::head::encoded;
+use crate::link::{Data, End, Kind, LinkId, Repeat};
+use crate::news::News;
+use crate::process::{Life, Process};
+use crate::world::{Event as Happening, Machine, Sim};
+use paceline_core::Tick;
+use paceline_core::node::{Config, Effect, Event, Node, SlotState};
+use paceline_proto::control::{
+    HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode, Stream, ZygoteToNode,
+};
+use paceline_proto::{Death, DeathCause, Incarnation, NodeId, OutOfMemory, Resources, SlotId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A machine that a node runs on.
+pub(crate) struct NodeHost {
+    pub id: NodeId,
+    pub name: String,
+    pub total: Resources,
+    /// None while the machine is gone.
+    pub core: Option<Node>,
+    incarnation: u64,
+    pub head: Option<LinkId>,
+    pub zygote: Option<Zygote>,
+    pub slots: BTreeMap<SlotId, usize>,
+    zygotes: u64,
+    wake: Option<Tick>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Zygote {
+    number: u64,
+    pub link: LinkId,
+    /// It forks one slot after the other.
+    busy_until: Tick,
+}
+
+impl Sim {
+    pub(crate) fn add_node(&mut self, name: &str, total: Resources) -> usize {
+        let node = self.nodes.len();
+        self.nodes.push(NodeHost {
+            id: NodeId(node as u64 + 1),
+            name: name.to_owned(),
+            total,
+            core: None,
+            incarnation: 0,
+            head: None,
+            zygote: None,
+            slots: BTreeMap::new(),
+            zygotes: 0,
+            wake: None,
+        });
+        self.node_returns(node);
+        node
+    }
+
+    /// A node starts on this machine.
+    pub(crate) fn node_returns(&mut self, node: usize) {
+        let host = &mut self.nodes[node];
+        if host.core.is_some() {
+            return;
+        }
+        host.incarnation += 1;
+        host.core = Some(Node::new(Config {
+            node: host.id,
+            incarnation: Incarnation(host.incarnation),
+            name: host.name.clone(),
+            total: host.total,
+            ..self.settings.node.clone()
+        }));
+        self.note(|sim| format!("node {} starts", sim.nodes[node].name));
+        self.node_handles(node, Event::Tick);
+        self.node_connects(node);
+    }
+
+    pub(crate) fn node_connects(&mut self, node: usize) {
+        if self.nodes[node].core.is_none() || self.nodes[node].head.is_some() {
+            return;
+        }
+        let delay = self.some_delay();
+        self.nodes[node].head = Some(self.links.add(Kind::Node { node }, delay));
+        self.node_handles(node, Event::HeadUp);
+    }
+
+    /// The machine is gone, and all that ran on it. If `silent`, nobody sees its links close.
+    pub(crate) fn lose_node(&mut self, node: usize, silent: bool) {
+        let host = &mut self.nodes[node];
+        if host.core.take().is_none() {
+            return;
+        }
+        self.ledger.tally.lost_nodes += 1;
+        self.note(|sim| format!("node {} is lost, silent: {silent}", sim.nodes[node].name));
+        let host = &mut self.nodes[node];
+        host.wake = None;
+        if let Some(zygote) = host.zygote.take() {
+            self.links.remove(zygote.link);
+        }
+        let head = host.head.take();
+        for process in std::mem::take(&mut host.slots).into_values() {
+            self.end_process(process, DeathCause::NodeLost);
+        }
+        let data: Vec<LinkId> = (self.links.iter())
+            .filter(|(_, link)| matches!(link.kind, Kind::Data(data) if data.node == node))
+            .map(|(id, _)| id)
+            .collect();
+        for link in data.into_iter().chain(head) {
+            self.lose_end(link, silent);
+        }
+    }
+
+    fn lose_end(&mut self, id: LinkId, silent: bool) {
+        let near = matches!(self.links.get(id).map(|link| link.kind), Some(Kind::Node { .. }));
+        let end = if near { End::Near } else { End::Far };
+        match self.links.get_mut(id) {
+            Some(link) if silent => {
+                link.open = false;
+                link.drop_all(end);
+            }
+            _ => self.close_end(id, end),
+        }
+    }
+
+    pub(crate) fn node_handles(&mut self, node: usize, event: Event) {
+        let Some(core) = &mut self.nodes[node].core else { return };
+        let mut effects = Vec::new();
+        core.handle(self.now, event, &mut effects);
+        self.touch(Machine::Node(node));
+        for effect in effects {
+            self.node_performs(node, effect);
+        }
+    }
+
+    fn node_performs(&mut self, node: usize, effect: Effect) {
+        match effect {
+            Effect::ToHead(message) => self.node_tells_head(node, &message),
+            Effect::StartZygote => self.start_zygote(node),
+            Effect::Fork { slot } => self.fork(node, slot),
+            Effect::ToSlot { slot, message, connection } => {
+                let connection = connection.map(LinkId);
+                let Some(&process) = self.nodes[node].slots.get(&slot) else { return };
+                self.note(|sim| format!("node {} -> {slot:?}: {message:?}", sim.nodes[node].name));
+                let link = self.processes[process].control;
+                self.post(link, End::Far, encoded(|out| message.encode(out)), connection, Repeat::Never);
+            }
+            Effect::Kill { slot } => {
+                if let Some(&process) = self.nodes[node].slots.get(&slot) {
+                    self.kill(process, DeathCause::Signal(9));
+                }
+            }
+            Effect::Refuse { connection } => {
+                self.ledger.tally.refused += 1;
+                self.note(|sim| format!("node {} refuses connection {connection}", sim.nodes[node].name));
+                self.close_end(LinkId(connection), End::Far);
+            }
+            Effect::ForgetSlot { slot } => {
+                if let Some(process) = self.nodes[node].slots.remove(&slot) {
+                    assert_ne!(self.processes[process].life, Life::Alive, "{slot:?} is forgotten and lives");
+                    self.processes[process].life = Life::Dead;
+                }
+            }
+            Effect::Stray { .. } | Effect::Closed => {}
+            Effect::WakeAt(at) => {
+                self.nodes[node].wake = Some(at);
+                let late = self.lateness();
+                self.agenda.add(at + late, Happening::WakeNode { node, at });
+            }
+        }
+    }
+
+    pub(crate) fn wake_node(&mut self, node: usize, at: Tick) {
+        if self.nodes[node].wake == Some(at) {
+            self.nodes[node].wake = None;
+            self.node_handles(node, Event::Tick);
+        }
+    }
+
+    fn node_tells_head(&mut self, node: usize, message: &NodeToHead) {
+        let repeat = match message {
+            NodeToHead::Output { .. } => Repeat::Never,
+            NodeToHead::Join { .. }
+            | NodeToHead::Placed { .. }
+            | NodeToHead::Ended { .. }
+            | NodeToHead::Heartbeat => Repeat::Later,
+        };
+        if *message != NodeToHead::Heartbeat {
+            self.note(|sim| format!("node {} -> head: {message:?}", sim.nodes[node].name));
+        }
+        if let Some(link) = self.nodes[node].head {
+            self.post(link, End::Far, encoded(|out| message.encode(out)), None, repeat);
+        }
+    }
+
+    pub(crate) fn node_hears_head(&mut self, link: LinkId, node: usize, message: HeadToNode) {
+        if self.nodes[node].head == Some(link) {
+            self.node_handles(node, Event::FromHead(message));
+        }
+    }
+
+    pub(crate) fn node_loses_head(&mut self, link: LinkId, node: usize) {
+        if self.nodes[node].head != Some(link) {
+            return;
+        }
+        self.nodes[node].head = None;
+        self.note(|sim| format!("node {} has no head", sim.nodes[node].name));
+        self.node_handles(node, Event::HeadDown);
+        let delay = self.random.span(Duration::from_millis(1)..self.settings.node.heartbeat * 2);
+        self.after(delay, Happening::NodeConnects { node });
+    }
+
+    fn start_zygote(&mut self, node: usize) {
+        let fine = !(self.plan.active && self.random.percent(self.plan.bad_zygotes));
+        let host = &mut self.nodes[node];
+        host.zygotes += 1;
+        let zygote = host.zygotes;
+        let delay = self.settings.fork.draw(&mut self.random);
+        self.after(delay, Happening::ZygoteStarts { node, zygote, fine });
+    }
+
+    pub(crate) fn zygote_starts(&mut self, node: usize, zygote: u64, fine: bool) {
+        if self.nodes[node].core.is_none() || self.nodes[node].zygotes != zygote {
+            return;
+        }
+        if !fine {
+            return self.node_handles(node, Event::ZygoteDied);
+        }
+        let delay = self.settings.delays[0];
+        let link = self.links.add(Kind::Zygote { node, zygote }, delay);
+        self.nodes[node].zygote = Some(Zygote { number: zygote, link, busy_until: self.now });
+        self.node_handles(node, Event::ZygoteUp);
+    }
+
+    pub(crate) fn zygote_dies(&mut self, node: usize) {
+        let Some(Zygote { number, link, .. }) = self.nodes[node].zygote else { return };
+        self.ledger.tally.zygote_deaths += 1;
+        self.note(|sim| format!("the zygote of node {} dies", sim.nodes[node].name));
+        // Everything it had said is handed in first.
+        while let Some(frame) = self.links.get_mut(link).and_then(|link| link.take_early(End::Near)) {
+            let message = ZygoteToNode::decode(&frame).expect("what was sent can be read");
+            self.node_hears_zygote(node, number, message);
+        }
+        self.links.remove(link);
+        self.nodes[node].zygote = None;
+        self.node_handles(node, Event::ZygoteDied);
+        // Those that died before and were not reaped yet.
+        for process in self.nodes[node].slots.values().copied().collect::<Vec<_>>() {
+            if self.processes[process].life == Life::Dead {
+                self.after(Duration::from_micros(200), Happening::Reaped { process });
+            }
+        }
+    }
+
+    fn fork(&mut self, node: usize, slot: SlotId) {
+        let delay = self.settings.delays[0];
+        let process = self.processes.len();
+        let control = self.links.add(Kind::Slot { process }, delay);
+        self.processes.push(Process::new(node, slot, control));
+        assert_eq!(self.nodes[node].slots.insert(slot, process), None, "{slot:?} is used again");
+        let Some(zygote) = &self.nodes[node].zygote else { panic!("{slot:?} has no zygote to fork it") };
+        let message = NodeToZygote::Fork { slot };
+        self.post(zygote.link, End::Far, encoded(|out| message.encode(out)), None, Repeat::Never);
+    }
+
+    pub(crate) fn zygote_hears(&mut self, node: usize, number: u64, message: NodeToZygote) {
+        let NodeToZygote::Fork { slot } = message else { return };
+        let delay = self.settings.fork.draw(&mut self.random);
+        let now = self.now;
+        let host = &mut self.nodes[node];
+        let Some(zygote) = host.zygote.as_mut().filter(|zygote| zygote.number == number) else { return };
+        let Some(&process) = host.slots.get(&slot) else { return };
+        zygote.busy_until = zygote.busy_until.max(now) + delay;
+        let at = zygote.busy_until;
+        self.agenda.add(at, Happening::Forks { node, zygote: number, process });
+    }
+
+    pub(crate) fn zygote_forks(&mut self, node: usize, number: u64, process: usize) {
+        let Some(zygote) = self.nodes[node].zygote.as_ref().filter(|zygote| zygote.number == number) else {
+            return;
+        };
+        let link = zygote.link;
+        let slot = self.processes[process].slot;
+        if self.processes[process].life != Life::Unborn {
+            return;
+        }
+        self.processes[process].life = Life::Starting;
+        let message = ZygoteToNode::Forked { slot, pid: process as u32 + 1 };
+        self.post(link, End::Near, encoded(|out| message.encode(out)), None, Repeat::Later);
+        let delay = self.settings.fork.draw(&mut self.random);
+        self.after(delay, Happening::SlotStarts { process });
+    }
+
+    pub(crate) fn node_hears_zygote(&mut self, node: usize, number: u64, message: ZygoteToNode) {
+        if self.nodes[node].zygotes != number {
+            return;
+        }
+        match message {
+            ZygoteToNode::Forked { slot, pid } => self.node_handles(node, Event::Forked { slot, pid }),
+            ZygoteToNode::Exited { slot, cause, .. } => {
+                if let Some(&process) = self.nodes[node].slots.get(&slot) {
+                    let death = self.death(process, cause);
+                    self.node_handles(node, Event::Exited { slot, death });
+                }
+            }
+        }
+    }
+
+    /// The node sees the end of a process without its zygote.
+    pub(crate) fn reaped(&mut self, process: usize) {
+        let Process { node, slot, .. } = self.processes[process];
+        if self.nodes[node].slots.get(&slot) == Some(&process) {
+            let death = self.death(process, DeathCause::Signal(9));
+            self.node_handles(node, Event::Exited { slot, death });
+        }
+    }
+
+    /// What the node reads on the page that outlived the slot.
+    fn death(&mut self, process: usize, cause: DeathCause) -> Death {
+        let page = self.processes[process].page;
+        let killed = matches!(cause, DeathCause::Signal(9));
+        let out_of_memory = if killed { OutOfMemory::Likely } else { OutOfMemory::No };
+        self.tell(|sim| News::SlotDied(sim.nodes[sim.processes[process].node].name.clone()));
+        Death { cause, out_of_memory, running: page.running, finished: page.finished }
+    }
+
+    pub(crate) fn node_hears_slot(&mut self, process: usize, message: SlotToNode) {
+        let Process { node, slot, .. } = self.processes[process];
+        if self.nodes[node].slots.get(&slot) == Some(&process) {
+            self.node_handles(node, Event::FromSlot(slot, message));
+        }
+    }
+
+    pub(crate) fn slot_tells_node(&mut self, process: usize, message: &SlotToNode) {
+        let link = self.processes[process].control;
+        self.post(link, End::Near, encoded(|out| message.encode(out)), None, Repeat::Later);
+    }
+
+    /// User code printed something.
+    pub(crate) fn slot_prints(&mut self, process: usize, text: Vec<u8>) {
+        let Process { node, slot, .. } = self.processes[process];
+        self.node_handles(node, Event::Output { slot, stream: Stream::Out, text });
+    }
+
+    /// Somebody opened a data connection.
+    pub(crate) fn connection_arrives(&mut self, link: LinkId) {
+        let Some(Kind::Data(Data { node, lease, .. })) = self.links.get(link).map(|link| link.kind) else {
+            return;
+        };
+        if self.nodes[node].core.is_none() {
+            return self.close_end(link, End::Far);
+        }
+        self.node_handles(node, Event::Connection { connection: link.0, lease });
+    }
+
+    /// The node's own invariants, and that its leases never need more than it has.
+    pub(crate) fn check_node(&self, node: usize) -> Result<(), String> {
+        let host = &self.nodes[node];
+        let Some(core) = &host.core else { return Ok(()) };
+        core.check()?;
+        let slots = core.status().slots;
+        let leased =
+            slots.iter().filter(|slot| matches!(slot.state, SlotState::Leased | SlotState::Detaching));
+        let sum = leased.filter_map(|slot| slot.needs).fold(Resources::default(), |sum, it| sum.plus(&it));
+        if sum.fits_in(&host.total) {
+            Ok(())
+        } else {
+            Err(format!("HD-1: the leases of node {} need {sum} of {}", host.name, host.total))
+        }
+    }
+
+    pub(crate) fn slot_hears_node(
+        &mut self,
+        process: usize,
+        message: NodeToSlot,
+        connection: Option<LinkId>,
+    ) {
+        match message {
+            NodeToSlot::Bind { client, .. } => {
+                let bound = self.processes[process].client.replace(client);
+                assert!(bound.is_none(), "ND-2: a slot is bound twice");
+            }
+            NodeToSlot::Attach { lease } => self.slot_attaches(process, lease, connection),
+            NodeToSlot::Detach { lease } => self.slot_detaches(process, lease),
+            NodeToSlot::Exit => {
+                self.processes[process].exits = true;
+                self.advance(process);
+            }
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! A slot process: its two threads, its page, and the calls it runs.
+//!
+//! It behaves like the real one: while user code runs, bytes stay unread until the companion takes over after 200 us;
+//! replies are sent when no call waits, or after 200 us.
+
+use crate::head::encoded;
+use crate::job::{Fate, value};
+use crate::ledger::RunState;
+use crate::link::{Data, End, Kind, LinkId, Repeat};
+use crate::news::News;
+use crate::trace::{brief_from, brief_to};
+use crate::world::{Event, Machine, Sim};
+use paceline_core::Tick;
+use paceline_core::slot::{Effect, Slot};
+use paceline_proto::control::{SlotToNode, ZygoteToNode};
+use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
+use paceline_proto::{Bytes, ClientId, DeathCause, FunctionId, LeaseId, Seq, SlotId};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+const FLUSH_AFTER: Duration = Duration::from_micros(200);
+const ANNOUNCE_AFTER: Duration = Duration::from_millis(2);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    /// The zygote has not forked it.
+    Unborn,
+    Starting,
+    Alive,
+    Dead,
+}
+
+/// What the slot shares with its node.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Page {
+    pub running: Option<Seq>,
+    pub finished: Seq,
+}
+
+pub(crate) struct Process {
+    pub node: usize,
+    pub slot: SlotId,
+    pub control: LinkId,
+    pub life: Life,
+    pub page: Page,
+    pub core: Slot,
+    /// Whose it is.
+    pub client: Option<ClientId>,
+    pub data: Option<LinkId>,
+    pub busy: Option<Busy>,
+    pub exits: bool,
+    pub paused_until: Tick,
+    /// Runs take this many times as long.
+    pub slowness: u32,
+    /// How often a function came, repeated messages aside.
+    defined: BTreeMap<FunctionId, u32>,
+    /// Data connections beyond the first of each lease.
+    reconnected: u32,
+    /// It had a lease.
+    used: bool,
+    environment: Option<Environment>,
+    /// What arrived and nobody has read. None: the end of the link.
+    inbox: VecDeque<Option<(ToSlot, bool)>>,
+    companion_serves: bool,
+    detaching: Option<LeaseId>,
+    last_flush: Tick,
+    runs: u64,
+}
+
+/// User code that runs.
+pub(crate) struct Busy {
+    pub run: u64,
+    pub task: usize,
+    pub call: Call,
+    began: Tick,
+}
+
+impl Process {
+    pub fn new(node: usize, slot: SlotId, control: LinkId) -> Process {
+        Process {
+            node,
+            slot,
+            control,
+            life: Life::Unborn,
+            page: Page::default(),
+            core: Slot::default(),
+            client: None,
+            data: None,
+            busy: None,
+            exits: false,
+            paused_until: Tick::ZERO,
+            slowness: 1,
+            defined: BTreeMap::new(),
+            reconnected: 0,
+            used: false,
+            environment: None,
+            inbox: VecDeque::new(),
+            companion_serves: false,
+            detaching: None,
+            last_flush: Tick::ZERO,
+            runs: 0,
+        }
+    }
+
+    fn running(&self, run: u64) -> bool {
+        self.life == Life::Alive && self.busy.as_ref().is_some_and(|busy| busy.run == run)
+    }
+}
+
+impl Sim {
+    fn slot_name(&self, process: usize) -> String {
+        let Process { node, slot, .. } = &self.processes[process];
+        format!("{}/{slot}", self.nodes[*node].name)
+    }
+
+    pub(crate) fn slot_starts(&mut self, process: usize) {
+        let entry = &mut self.processes[process];
+        if entry.life != Life::Starting {
+            return;
+        }
+        entry.life = Life::Alive;
+        let (slot, control) = (entry.slot, entry.control);
+        self.slot_tells_node(process, &SlotToNode::Ready { slot, pid: process as u32 + 1 });
+        self.start_reading(control, End::Far);
+    }
+
+    /// The process ends now. Its node hears of it from the zygote, or by itself if there is none.
+    pub(crate) fn kill(&mut self, process: usize, cause: DeathCause) {
+        if !matches!(self.processes[process].life, Life::Starting | Life::Alive) {
+            return;
+        }
+        self.ledger.tally.slot_deaths += 1;
+        let unsent = self.processes[process].core.unsent() > 0;
+        self.ledger.tally.unsent_deaths += u64::from(unsent);
+        self.end_process(process, cause);
+        let Process { node, slot, .. } = self.processes[process];
+        match &self.nodes[node].zygote {
+            Some(zygote) => {
+                let link = zygote.link;
+                let message = ZygoteToNode::Exited { slot, pid: process as u32 + 1, cause };
+                self.post(link, End::Near, encoded(|out| message.encode(out)), None, Repeat::Later);
+            }
+            None => self.after(Duration::from_millis(1), Event::Reaped { process }),
+        }
+    }
+
+    /// Nothing of the process goes on. What it had sent still arrives.
+    pub(crate) fn end_process(&mut self, process: usize, cause: DeathCause) {
+        let entry = &mut self.processes[process];
+        if entry.life == Life::Dead {
+            return;
+        }
+        entry.life = Life::Dead;
+        entry.inbox.clear();
+        let (control, data, busy) = (entry.control, entry.data.take(), entry.busy.take());
+        self.note(|sim| {
+            let page = sim.processes[process].page;
+            format!("slot {} dies of {cause:?}, {page:?}", sim.slot_name(process))
+        });
+        if let Some(busy) = busy {
+            self.ledger.on_over(busy.task, process, RunState::Cut);
+        }
+        self.close_end(control, End::Far);
+        if cause != DeathCause::NodeLost
+            && let Some(data) = data
+        {
+            self.close_end(data, End::Far);
+        }
+    }
+
+    pub(crate) fn slot_attaches(&mut self, process: usize, lease: LeaseId, connection: Option<LinkId>) {
+        let Some(id) = connection else { return };
+        let Some(link) = self.links.get_mut(id) else { return };
+        let Kind::Data(data) = link.kind else { panic!("only data links are attached") };
+        link.kind = Kind::Data(Data { process: Some(process), ..data });
+        let entry = &mut self.processes[process];
+        if entry.core.lease() == Some(lease) {
+            entry.reconnected += 1;
+        } else if std::mem::replace(&mut entry.used, true) {
+            self.ledger.tally.warm += 1;
+        }
+        entry.core.attach(lease);
+        entry.detaching = None;
+        entry.inbox.clear();
+        if let Some(older) = entry.data.replace(id) {
+            self.close_end(older, End::Far);
+        }
+        self.note(|sim| format!("slot {} attaches {lease:?}", sim.slot_name(process)));
+        self.start_reading(id, End::Far);
+        self.touch(Machine::Slot(process));
+    }
+
+    pub(crate) fn slot_detaches(&mut self, process: usize, lease: LeaseId) {
+        let entry = &mut self.processes[process];
+        if entry.core.lease() == Some(lease) {
+            entry.core.detach(lease);
+            entry.inbox.clear();
+            if let Some(data) = entry.data.take() {
+                self.close_end(data, End::Far);
+            }
+        }
+        let entry = &mut self.processes[process];
+        if entry.busy.is_some() {
+            entry.detaching = Some(lease);
+        } else {
+            entry.page = Page::default();
+            self.slot_tells_node(process, &SlotToNode::Detached { lease });
+        }
+        self.touch(Machine::Slot(process));
+        self.advance(process);
+    }
+
+    /// The node is gone: so is the slot, a moment later.
+    pub(crate) fn slot_loses_node(&mut self, process: usize) {
+        let delay = self.random.span(Duration::from_millis(1)..Duration::from_millis(500));
+        self.after(delay, Event::Leaves { process });
+    }
+
+    pub(crate) fn leaves(&mut self, process: usize) {
+        self.kill(process, DeathCause::Exit(1));
+    }
+
+    pub(crate) fn slot_hears_client(&mut self, process: usize, message: ToSlot, repeated: bool) {
+        self.processes[process].inbox.push_back(Some((message, repeated)));
+        self.serve(process);
+    }
+
+    pub(crate) fn slot_loses_client(&mut self, link: LinkId, data: Data) {
+        let Some(process) = data.process else { return };
+        if self.processes[process].data == Some(link) {
+            self.processes[process].inbox.push_back(None);
+            self.serve(process);
+        }
+    }
+
+    /// Bytes are there: the main thread reads them if it is idle, the companion if it serves the link.
+    fn serve(&mut self, process: usize) {
+        let entry = &self.processes[process];
+        if entry.busy.is_none() {
+            self.advance(process);
+        } else if entry.companion_serves {
+            self.receive(process);
+            self.flush(process);
+        }
+    }
+
+    fn receive(&mut self, process: usize) {
+        while let Some(item) = self.processes[process].inbox.pop_front() {
+            match item {
+                None => self.processes[process].data = None,
+                Some((message, repeated)) => self.take_message(process, message, repeated),
+            }
+        }
+        self.touch(Machine::Slot(process));
+    }
+
+    fn take_message(&mut self, process: usize, message: ToSlot, repeated: bool) {
+        self.note(|sim| format!("slot {} <- {}", sim.slot_name(process), brief_to(&message)));
+        if let ToSlot::Hello(hello) = &message {
+            assert_eq!(Some(hello.client), self.processes[process].client, "a stranger in the slot");
+        }
+        let mut effects = Vec::new();
+        self.processes[process].core.on_message(message, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Send(message) => self.slot_sends(process, &message),
+                Effect::Define { function, .. } => self.defines(process, function, repeated),
+                Effect::Environment(environment) => self.processes[process].environment = Some(environment),
+                Effect::Interrupt { call } => {
+                    // Some code cannot be interrupted, and goes on to its end.
+                    if self.random.percent(60)
+                        && let Some(busy) = &self.processes[process].busy
+                        && busy.call.seq == call
+                    {
+                        let run = busy.run;
+                        self.after(Duration::from_micros(100), Event::Interrupted { process, run });
+                    }
+                }
+            }
+        }
+    }
+
+    fn defines(&mut self, process: usize, function: FunctionId, repeated: bool) {
+        let entry = &mut self.processes[process];
+        let count = entry.defined.entry(function).or_default();
+        *count += u32::from(!repeated);
+        assert!(*count <= 1 + entry.reconnected, "CL-6: a function came {count} times");
+    }
+
+    fn flush(&mut self, process: usize) {
+        let now = self.now;
+        let entry = &mut self.processes[process];
+        if entry.data.is_none() {
+            return;
+        }
+        entry.last_flush = now;
+        let Some(message) = entry.core.replies_to_send() else { return };
+        self.slot_sends(process, &message);
+    }
+
+    fn slot_sends(&mut self, process: usize, message: &FromSlot) {
+        let entry = &self.processes[process];
+        let Some(data) = entry.data else { return };
+        if let (FromSlot::Replies { replies, .. }, Some(lease)) = (message, entry.core.lease()) {
+            for reply in replies.iter().filter(|reply| reply.status == Status::Withdrawn) {
+                self.ledger.on_given_back(lease, reply.seq);
+            }
+        }
+        self.note(|sim| format!("slot {} -> {}", sim.slot_name(process), brief_from(message)));
+        self.post(data, End::Near, encoded(|out| message.encode(out)), None, Repeat::Later);
+    }
+
+    /// What the main thread does between calls.
+    pub(crate) fn advance(&mut self, process: usize) {
+        loop {
+            let entry = &mut self.processes[process];
+            if entry.life != Life::Alive || entry.busy.is_some() {
+                return;
+            }
+            if entry.exits {
+                self.flush(process);
+                return self.kill(process, DeathCause::Exit(0));
+            }
+            if !entry.core.has_waiting() {
+                self.flush(process);
+                self.receive(process);
+                // Replies that need no run: calls given back while they waited.
+                self.flush(process);
+            }
+            let entry = &mut self.processes[process];
+            let Some(call) = entry.core.claim() else {
+                entry.companion_serves = false;
+                return;
+            };
+            self.begin(process, call);
+        }
+    }
+
+    fn begin(&mut self, process: usize, call: Call) {
+        let entry = &mut self.processes[process];
+        entry.runs += 1;
+        entry.page.running = Some(call.seq);
+        let run = entry.runs;
+        let lease = entry.core.lease().expect("calls come under a lease");
+        let client = entry.client.expect("a slot with calls is somebody's").0 as usize - 1;
+        assert!(entry.defined.contains_key(&call.function), "CL-6: {:?} has no function", call.task);
+        assert!(entry.environment.is_some(), "{:?} has no environment", call.task);
+        let slowness = entry.slowness;
+        let task = self.ledger.on_begin(process, client, lease, &call);
+        if self.settings.batch.is_zero() {
+            self.ledger.check_order(lease, task, call.task);
+        }
+        self.note(|sim| {
+            format!("slot {} runs {:?}/{} as {:?}", sim.slot_name(process), call.task, call.attempt, call.seq)
+        });
+        self.tell(|sim| {
+            let node = sim.nodes[sim.processes[process].node].name.clone();
+            News::Began { task, attempt: call.attempt, node }
+        });
+        let job = self.ledger.entries[task].job;
+        let takes = job.takes * slowness;
+        self.after(takes, Event::RunEnds { process, run });
+        if takes > FLUSH_AFTER {
+            self.after(FLUSH_AFTER, Event::Companion { process, run });
+        }
+        if takes > ANNOUNCE_AFTER {
+            self.after(ANNOUNCE_AFTER, Event::Announces { process, run });
+        }
+        self.processes[process].busy = Some(Busy { run, task, call, began: self.now });
+        self.touch(Machine::Slot(process));
+        if self.random.percent(self.load.chatter) {
+            self.slot_prints(process, (client as u64).to_le_bytes().to_vec());
+        }
+    }
+
+    /// User code has run for a while: the companion takes the link over.
+    pub(crate) fn companion_looks(&mut self, process: usize, run: u64) {
+        if !self.processes[process].running(run) {
+            return;
+        }
+        self.flush(process);
+        self.processes[process].companion_serves = true;
+        self.receive(process);
+        self.flush(process);
+    }
+
+    pub(crate) fn announces(&mut self, process: usize, run: u64) {
+        if !self.processes[process].running(run) {
+            return;
+        }
+        self.flush(process);
+        if self.processes[process].data.is_some()
+            && let Some(message) = self.processes[process].core.announce_running()
+        {
+            self.slot_sends(process, &message);
+        }
+        self.touch(Machine::Slot(process));
+    }
+
+    pub(crate) fn run_ends(&mut self, process: usize, run: u64) {
+        let entry = &self.processes[process];
+        if !entry.running(run) {
+            return;
+        }
+        if entry.paused_until > self.now {
+            let at = entry.paused_until;
+            return self.agenda.add(at, Event::RunEnds { process, run });
+        }
+        let Some(busy) = &entry.busy else { return };
+        let (task, job) = (busy.task, self.ledger.entries[busy.task].job);
+        match job.fate {
+            Fate::Kills => self.kill(process, DeathCause::Signal(11)),
+            Fate::Value => self.finish_run(process, Status::Value, value(task, job.size)),
+            Fate::Raises => self.finish_run(process, Status::Raised, value(task, 0)),
+            Fate::Unsendable => self.finish_run(process, Status::Unsendable, Bytes::new()),
+        }
+    }
+
+    pub(crate) fn interrupted(&mut self, process: usize, run: u64) {
+        if self.processes[process].running(run) {
+            self.ledger.tally.interrupted += 1;
+            self.finish_run(process, Status::Cancelled, Bytes::new());
+        }
+    }
+
+    fn finish_run(&mut self, process: usize, status: Status, payload: Bytes) {
+        let now = self.now;
+        let entry = &mut self.processes[process];
+        let busy = entry.busy.take().expect("only a running call finishes");
+        entry.page = Page { running: None, finished: busy.call.seq };
+        let reply = Reply { seq: busy.call.seq, status, took: now.since(busy.began), payload };
+        entry.core.finish(reply);
+        let due = now.since(entry.last_flush) >= FLUSH_AFTER;
+        let detached = entry.detaching.take();
+        self.ledger.on_over(busy.task, process, RunState::Over);
+        if let Some(lease) = detached {
+            self.processes[process].page = Page::default();
+            self.slot_tells_node(process, &SlotToNode::Detached { lease });
+        }
+        if due {
+            self.flush(process);
+        }
+        self.touch(Machine::Slot(process));
+        self.advance(process);
+    }
+}

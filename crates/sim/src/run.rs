@@ -1,0 +1,142 @@
+//! Whole runs under a seed: a random cluster, random work, random faults; then peace, in which everything must end.
+
+use crate::faults::Plan;
+use crate::link::Delay;
+use crate::load::Load;
+use crate::random::Random;
+use crate::tally::Tally;
+use crate::trace::Tracing;
+use crate::world::{Event, Settings, Sim};
+use paceline_core::{Tick, client, head, node};
+use paceline_proto::{ClusterId, Epoch, Incarnation, NodeId, Resources};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+/// What a run was like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub steps: u64,
+    /// Virtual time.
+    pub lasted: Duration,
+    pub tally: Tally,
+}
+
+/// Run a seed. A failure panics, after the last steps and how to replay them were printed.
+pub fn run(seed: u64, steps: u64) -> Report {
+    match catch_unwind(AssertUnwindSafe(|| run_traced(seed, steps, Tracing::Off))) {
+        Ok(report) => report,
+        // Once more, with its last steps in writing.
+        Err(reason) => {
+            let again = catch_unwind(AssertUnwindSafe(|| run_traced(seed, steps, Tracing::Last)));
+            let text = reason.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(reason.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+            assert!(again.is_err(), "seed {seed} fails only at times, which breaks SM-1: {text}");
+            eprintln!("{text}");
+            resume_unwind(reason)
+        }
+    }
+}
+
+/// Run a seed, keeping or printing what happens.
+pub fn run_traced(seed: u64, steps: u64, tracing: Tracing) -> Report {
+    let mut sim = Sim::random(seed, steps, tracing);
+    while sim.steps < steps && sim.step() {}
+    sim.come_to_rest();
+    Report { steps: sim.steps, lasted: sim.now.since(Tick::ZERO), tally: sim.ledger.tally }
+}
+
+impl Sim {
+    fn random(seed: u64, steps: u64, tracing: Tracing) -> Sim {
+        let mut random = Random::new(seed ^ 0xc1u64 << 56);
+        let mut sim = Sim::empty(Some((seed, steps)), settings(&mut random), tracing);
+        for node in 0..random.within(1..5) {
+            let total = Resources::cpus(random.pick(&[1, 2, 2, 4]));
+            sim.add_node(&format!("n{}", node + 1), total);
+        }
+        for client in 0..random.within(1..5) {
+            let client = sim.add_client(&format!("client-{client}"));
+            sim.agenda.add(sim.now, Event::Acts { client });
+        }
+        sim.load = Load::random(&mut random);
+        sim.start_faults(Plan::random(&mut random));
+        sim
+    }
+
+    /// Nothing goes wrong and nothing new is asked for: every task ends, and every lease is given back.
+    pub(crate) fn come_to_rest(&mut self) {
+        self.note(|_| "peace".into());
+        self.heal();
+        self.load.active = false;
+        let left = |task: &crate::ledger::Entry| {
+            if task.outcome.is_none() { task.job.takes } else { Duration::ZERO }
+        };
+        let work: Duration = self.ledger.entries.iter().map(left).sum();
+        // Links come back within twice `client_lost`, nodes within eight heartbeats; the rest is work.
+        let limits = self.settings.head.client_lost * 4 + self.settings.node.heartbeat * 20;
+        let until = self.now + (work * 5 + limits + Duration::from_secs(60));
+        while !self.is_at_rest() {
+            let more = self.step();
+            assert!(more && self.now <= until, "no rest: {}", self.unrest());
+        }
+    }
+
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.ledger.open == 0
+            && self.clients.iter().all(|client| client.leases.is_empty() && client.core.pending() == 0)
+            && self.head.core.status().leases.is_empty()
+    }
+
+    /// What keeps the cluster from being at rest.
+    pub(crate) fn unrest(&self) -> String {
+        let open: Vec<_> = (self.ledger.entries.iter().enumerate())
+            .filter(|(_, entry)| entry.outcome.is_none())
+            .map(|(task, entry)| (task, entry.client, entry.place, entry.job.shape))
+            .take(5)
+            .collect();
+        let held: Vec<_> =
+            self.clients.iter().map(|client| (client.leases.len(), client.core.pending())).collect();
+        let leases = self.head.core.status().leases;
+        format!(
+            "{} open tasks, among them {open:?}; leases and tasks of clients: {held:?}; at the head: {leases:?}",
+            self.ledger.open
+        )
+    }
+}
+
+fn settings(random: &mut Random) -> Settings {
+    let millis = Duration::from_millis;
+    let heartbeat = millis(random.pick(&[50, 300, 2000]));
+    let mut head = head::Config::new(ClusterId(7), Epoch(1), [7; 32]);
+    head.heartbeat = heartbeat;
+    head.client_lost = millis(random.pick(&[100, 2_000, 30_000]));
+    head.quantum = millis(random.pick(&[5, 200]));
+    let mut node = node::Config::new(NodeId(0), Incarnation(0), Resources::default());
+    node.heartbeat = heartbeat;
+    node.spares = random.within(0..3);
+    node.warm = millis(random.pick(&[5, 200, 10_000]));
+    node.head_lost = millis(random.pick(&[1_000, 60_000]));
+    node.grace = millis(random.pick(&[20, 500]));
+    let client = client::Config {
+        max_window: random.pick(&[2, 16, 512]),
+        keep_idle: millis(random.pick(&[5, 50, 200])),
+        max_leases: random.pick(&[2, 2000]),
+        ..client::Config::default()
+    };
+    let micros =
+        |least, most| Delay { least: Duration::from_micros(least), most: Duration::from_micros(most) };
+    let delays = match random.below(3) {
+        0 => vec![micros(1, 20)],
+        1 => vec![micros(1, 50), micros(100, 2_000)],
+        _ => vec![micros(5, 500), micros(1_000, 40_000)],
+    };
+    Settings {
+        head,
+        client,
+        node,
+        delays,
+        repeat_percent: random.pick(&[0, 5, 25]),
+        batch: Duration::from_micros(random.pick(&[0, 0, 200])),
+        fork: if random.percent(80) { micros(1_000, 10_000) } else { micros(10_000, 400_000) },
+        late: Duration::from_micros(random.pick(&[0, 100, 2_000])),
+    }
+}

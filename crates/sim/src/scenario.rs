@@ -1,0 +1,197 @@
+//! Hand-made scenarios: a cluster built in one line, and what a test does to it.
+//!
+//! ```
+//! use paceline_sim::{How, Job, Sim, cpus, ms};
+//!
+//! let mut sim = Sim::new().node("a", cpus(1)).node("b", cpus(1));
+//! let task = sim.submit(Job::new().takes(ms(50)));
+//! sim.run_until_begun(task);
+//! sim.lose("a");
+//! sim.finish();
+//! assert_eq!(sim.outcome(task), Some(How::Value));
+//! sim.assert_quiet();
+//! ```
+
+use crate::job::Job;
+use crate::ledger::RunState;
+use crate::link::{Delay, LinkId};
+use crate::news::How;
+use crate::trace::Tracing;
+use crate::world::{Settings, Sim};
+use paceline_core::{client, head, node};
+use paceline_proto::{ClusterId, DeathCause, Epoch, Incarnation, NodeId, Resources};
+use std::time::Duration;
+
+/// Whole CPUs.
+pub fn cpus(count: u64) -> Resources {
+    Resources::cpus(count)
+}
+
+pub fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+pub fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Longer than anything that a scenario waits for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+impl Default for Sim {
+    fn default() -> Sim {
+        Sim::new()
+    }
+}
+
+impl Sim {
+    /// A cluster without nodes, with the default settings and quick links that never fail by themselves.
+    pub fn new() -> Sim {
+        let quick = Delay { least: us(20), most: us(20) };
+        let settings = Settings {
+            head: head::Config::new(ClusterId(7), Epoch(1), [7; 32]),
+            client: client::Config::default(),
+            node: node::Config::new(NodeId(0), Incarnation(0), Resources::default()),
+            delays: vec![quick],
+            repeat_percent: 0,
+            batch: Duration::ZERO,
+            fork: Delay { least: ms(5), most: ms(5) },
+            late: Duration::ZERO,
+        };
+        Sim::empty(None, settings, Tracing::Last)
+    }
+
+    pub fn node(mut self, name: &str, total: Resources) -> Sim {
+        self.add_node(name, total);
+        self
+    }
+
+    pub fn client(mut self, name: &str) -> Sim {
+        self.add_client(name);
+        self
+    }
+
+    /// Submit a task for the first client. Returns its number.
+    pub fn submit(&mut self, job: Job) -> usize {
+        if self.clients.is_empty() {
+            self.add_client("main");
+        }
+        self.submit_job(0, job)
+    }
+
+    pub fn submit_as(&mut self, client: &str, job: Job) -> usize {
+        let client = self.clients.iter().position(|host| host.name == client).expect("a known client");
+        self.submit_job(client, job)
+    }
+
+    /// End a task; `anyway` also if it runs. Says whether it did.
+    pub fn cancel(&mut self, task: usize, anyway: bool) -> bool {
+        self.cancel_task(task, anyway)
+    }
+
+    pub fn run_for(&mut self, span: Duration) {
+        let until = self.now + span;
+        while self.agenda.next_at().is_some_and(|at| at <= until) {
+            self.step();
+        }
+        self.now = until;
+    }
+
+    /// Run until something is the case; `what` names it should it never be.
+    pub fn run_until(&mut self, what: &str, is_so: impl Fn(&Sim) -> bool) {
+        let until = self.now + PATIENCE;
+        while !is_so(self) {
+            assert!(self.step() && self.now < until, "it never came to this: {what}");
+        }
+    }
+
+    pub fn run_until_begun(&mut self, task: usize) {
+        self.run_until("the task begins", |sim| sim.slot_of(task).is_some());
+    }
+
+    /// Run until every task has ended and every lease is given back.
+    pub fn finish(&mut self) {
+        self.come_to_rest();
+    }
+
+    /// The machine of this name is gone, and nobody sees its links close.
+    pub fn lose(&mut self, name: &str) {
+        let node = self.node_named(name);
+        self.lose_node(node, true);
+    }
+
+    /// It starts again.
+    pub fn restore(&mut self, name: &str) {
+        let node = self.node_named(name);
+        self.node_returns(node);
+    }
+
+    /// For this long the node and the head do not hear each other; `with_data`: nobody hears the node.
+    pub fn cut_off(&mut self, name: &str, span: Duration, with_data: bool) {
+        let node = self.node_named(name);
+        self.partition(node, self.now + span, with_data);
+    }
+
+    /// Kill the slot that runs this task.
+    pub fn kill_slot_of(&mut self, task: usize) {
+        let process = self.slot_of(task).expect("the task runs");
+        self.kill(process, DeathCause::Signal(9));
+    }
+
+    /// Break the data link of the slot that runs this task.
+    pub fn cut_link_of(&mut self, task: usize) {
+        let process = self.slot_of(task).expect("the task runs");
+        let link: LinkId = self.processes[process].data.expect("its slot has a link");
+        self.break_link(link);
+    }
+
+    /// The client leaves in an orderly way, or dies.
+    pub fn end(&mut self, client: &str, dies: bool) {
+        let client = self.clients.iter().position(|host| host.name == client).expect("a known client");
+        self.end_client(client, dies);
+    }
+
+    /// How the task ended, if it has.
+    pub fn outcome(&self, task: usize) -> Option<How> {
+        self.ledger.entries[task].outcome.as_ref().map(How::from)
+    }
+
+    /// How often the task began.
+    pub fn runs(&self, task: usize) -> usize {
+        self.ledger.entries[task].runs.len()
+    }
+
+    /// Which node runs the task now.
+    pub fn node_of(&self, task: usize) -> Option<&str> {
+        self.slot_of(task).map(|process| self.nodes[self.processes[process].node].name.as_str())
+    }
+
+    /// How many leases a client has.
+    pub fn leases(&self, client: &str) -> usize {
+        self.clients.iter().find(|host| host.name == client).expect("a known client").leases.len()
+    }
+
+    /// How many slots live on a node.
+    pub fn slots(&self, name: &str) -> usize {
+        let slots = self.nodes[self.node_named(name)].slots.values();
+        slots.filter(|process| self.is_alive(**process)).count()
+    }
+
+    /// Nothing is left: no task, no lease, no news that the test has not looked at.
+    pub fn assert_quiet(&mut self) {
+        assert!(self.is_at_rest(), "not quiet: {}", self.unrest());
+        self.run_for(Duration::from_secs(30));
+        assert!(self.is_at_rest(), "not quiet any more: {}", self.unrest());
+        let news = self.news();
+        assert!(news.is_empty(), "unexplained: {news:?}");
+    }
+
+    fn node_named(&self, name: &str) -> usize {
+        self.nodes.iter().position(|host| host.name == name).expect("a known node")
+    }
+
+    pub(crate) fn slot_of(&self, task: usize) -> Option<usize> {
+        let mut runs = self.ledger.entries[task].runs.iter().rev();
+        runs.find(|run| run.state == RunState::Running).map(|run| run.process)
+    }
+}

@@ -1,0 +1,60 @@
+//! How often what happened: a simulation that never meets a case proves nothing about it.
+
+macro_rules! tally {
+    ($($name:ident: $what:literal),+ $(,)?) => {
+        #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+        pub struct Tally {
+            $(#[doc = $what] pub $name: u64,)+
+        }
+
+        impl Tally {
+            pub fn add(&mut self, other: &Tally) {
+                $(self.$name += other.$name;)+
+            }
+
+            /// What never happened.
+            pub fn missing(&self) -> Vec<&'static str> {
+                let counts = [$(($what, self.$name)),+];
+                counts.into_iter().filter(|(_, count)| *count == 0).map(|(what, _)| what).collect()
+            }
+        }
+
+        impl std::fmt::Display for Tally {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let counts = [$(($what, self.$name)),+];
+                let counts = counts.map(|(what, count)| format!("{count} {what}"));
+                f.write_str(&counts.join(", "))
+            }
+        }
+    };
+}
+
+tally! {
+    tasks: "tasks",
+    values: "values",
+    raised: "exceptions",
+    unsendable: "unsendable values",
+    cancelled: "cancelled tasks",
+    slot_died: "tasks lost with their slots",
+    node_lost: "tasks lost with their nodes",
+    poison: "poison tasks",
+    unplaceable: "unplaceable tasks",
+    runs: "runs",
+    reruns: "repeated runs",
+    interrupted: "interrupted runs",
+    started: "runs known to have begun",
+    withdrawn: "calls given back",
+    resumed: "resumed data links",
+    refused: "refused data links",
+    repeats: "repeated messages",
+    slot_deaths: "slot deaths",
+    unsent_deaths: "slot deaths before a result was sent",
+    zygote_deaths: "zygote deaths",
+    lost_nodes: "lost nodes",
+    partitions: "partitions",
+    lost_clients: "lost clients",
+    grants: "granted leases",
+    recalls: "recalled leases",
+    warm: "leases on warm slots",
+    printed: "printed lines",
+}

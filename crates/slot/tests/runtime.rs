@@ -1,0 +1,210 @@
+//! A slot's two threads against a client and a node played by the test, over real sockets.
+
+use bytes::Bytes;
+use paceline_net::control::Outbox;
+use paceline_net::{Link, Page, Received, fds, poll};
+use paceline_proto::control::NodeToSlot;
+use paceline_proto::data::{Call, FromSlot, Hello, Reply, Status, ToSlot};
+use paceline_proto::{ClientId, FunctionId, LeaseId, Seq, SlotId, TaskId};
+use paceline_slot::{Next, Runtime};
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LEASE: LeaseId = LeaseId(7);
+
+/// The client's end, and the node's kept open: a slot whose node is gone ends its process, which here is the test.
+struct Client {
+    link: Link,
+}
+
+fn start(buffer: Option<usize>) -> (Arc<Runtime>, Client) {
+    let (node, control) = fds::pair().unwrap();
+    let (page, memory) = Page::create().unwrap();
+    std::mem::forget(page);
+    let runtime = Runtime::start(SlotId(1), control, memory).unwrap();
+    let (ours, theirs) = fds::pair().unwrap();
+    for socket in [&ours, &theirs] {
+        if let Some(size) = buffer {
+            set_socket_send_buffer_size(socket, size).unwrap();
+            set_socket_recv_buffer_size(socket, size).unwrap();
+        }
+    }
+    let mut outbox = Outbox::default();
+    outbox.push(&NodeToSlot::Attach { lease: LEASE }, vec![theirs]);
+    outbox.flush(&node).unwrap();
+    std::mem::forget(node);
+    let mut client = Client { link: Link::new(ours) };
+    client.send(&ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 0 }));
+    (Arc::new(runtime), client)
+}
+
+impl Client {
+    fn send(&mut self, message: &ToSlot) {
+        message.encode(self.link.out()).unwrap();
+        while !self.link.flush().unwrap() {
+            self.wait(PollFlags::OUT);
+        }
+    }
+
+    fn wait(&self, interest: PollFlags) {
+        let mut one = [PollFd::new(&self.link, interest)];
+        assert!(poll::wait(&mut one, Some(Duration::from_secs(10))).unwrap(), "the slot says nothing");
+    }
+
+    /// The next replies, whatever else comes before.
+    fn replies(&mut self) -> Vec<Reply> {
+        loop {
+            while let Some(frame) = self.link.next_frame().unwrap() {
+                if let FromSlot::Replies { replies, .. } = FromSlot::decode(frame).unwrap() {
+                    return replies;
+                }
+            }
+            if self.link.receive().unwrap() == Received::Nothing {
+                self.wait(PollFlags::IN);
+            }
+        }
+    }
+}
+
+fn run(calls: impl IntoIterator<Item = u64>) -> ToSlot {
+    run_with(calls, Bytes::new())
+}
+
+fn run_with(calls: impl IntoIterator<Item = u64>, payload: Bytes) -> ToSlot {
+    let call = |seq| Call {
+        seq: Seq(seq),
+        task: TaskId(seq),
+        attempt: 1,
+        function: FunctionId(1),
+        payload: payload.clone(),
+    };
+    ToSlot::Run { acked: 0, calls: calls.into_iter().map(call).collect() }
+}
+
+/// The next call, waiting for it as a slot's main thread does.
+fn claim(runtime: &Runtime, finished: Option<(Seq, Status, Bytes)>) -> Call {
+    let mut next = runtime.advance(finished);
+    loop {
+        match next {
+            Some(Next::Call(call)) => return call,
+            Some(other) => panic!("not a call: {other:?}"),
+            None => runtime.wait(),
+        }
+        next = runtime.advance(None);
+    }
+}
+
+fn done(call: &Call) -> Option<(Seq, Status, Bytes)> {
+    Some((call.seq, Status::Value, Bytes::new()))
+}
+
+fn statuses(replies: &[Reply]) -> Vec<(u64, Status)> {
+    replies.iter().map(|reply| (reply.seq.0, reply.status)).collect()
+}
+
+#[test]
+fn calls_are_taken_back_while_user_code_runs() {
+    let (runtime, mut client) = start(None);
+    client.send(&run(1..=3));
+    // The main thread is in user code from here on: it does not come back.
+    assert_eq!(claim(&runtime, None).seq, Seq(1));
+    // The companion has to notice that first.
+    std::thread::sleep(Duration::from_millis(5));
+    let asked = Instant::now();
+    client.send(&ToSlot::Withdraw { calls: vec![Seq(2), Seq(3)] });
+    let replies = client.replies();
+    assert!(asked.elapsed() < Duration::from_millis(50), "{:?}", asked.elapsed());
+    assert_eq!(statuses(&replies), [(2, Status::Withdrawn), (3, Status::Withdrawn)]);
+}
+
+#[test]
+fn a_call_that_comes_and_is_withdrawn_in_one_breath_is_answered() {
+    let (runtime, mut client) = start(None);
+    client.send(&run([1]));
+    client.send(&ToSlot::Withdraw { calls: vec![Seq(1)] });
+    let waiting = runtime.clone();
+    let main = std::thread::spawn(move || claim(&waiting, None));
+    assert_eq!(statuses(&client.replies()), [(1, Status::Withdrawn)]);
+    client.send(&run([2]));
+    assert_eq!(main.join().unwrap().seq, Seq(2));
+}
+
+#[test]
+fn a_reply_does_not_wait_for_the_long_call_behind_it() {
+    let mut delays: Vec<Duration> = (0..9)
+        .map(|_| {
+            let (runtime, mut client) = start(None);
+            client.send(&run([1, 2]));
+            let first = claim(&runtime, None);
+            let second = claim(&runtime, done(&first));
+            let began = Instant::now();
+            // The main thread is in the second call now; only the companion can send.
+            assert_eq!(second.seq, Seq(2));
+            assert_eq!(statuses(&client.replies()), [(1, Status::Value)]);
+            began.elapsed()
+        })
+        .collect();
+    delays.sort();
+    assert!(delays[4] < Duration::from_millis(2), "{delays:?}");
+}
+
+#[test]
+fn large_calls_and_replies_that_cross_never_stall() {
+    let (runtime, mut client) = start(Some(64 << 10));
+    let large = Bytes::from(vec![7; 8 << 20]);
+    let main = {
+        let (runtime, large) = (runtime.clone(), large.clone());
+        std::thread::spawn(move || {
+            let mut finished = None;
+            for _ in 0..4 {
+                let call = claim(&runtime, finished.take());
+                assert_eq!(call.payload.len(), large.len());
+                finished = Some((call.seq, Status::Value, large.clone()));
+            }
+            // Hand in the last one, and see that it goes.
+            assert!(runtime.advance(finished).is_none());
+            loop {
+                runtime.wait();
+                assert!(runtime.advance(None).is_none());
+            }
+        })
+    };
+    for seq in 1..=4 {
+        run_with([seq], large.clone()).encode(client.link.out()).unwrap();
+    }
+    let mut received = 0;
+    loop {
+        let all = client.link.flush().unwrap();
+        while client.link.receive().unwrap() == Received::More {}
+        while let Some(frame) = client.link.next_frame().unwrap() {
+            if let FromSlot::Replies { replies, .. } = FromSlot::decode(frame).unwrap() {
+                received += replies.iter().filter(|reply| reply.payload.len() == large.len()).count();
+            }
+        }
+        if received == 4 {
+            break;
+        }
+        client.wait(if all { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT });
+    }
+    assert!(!main.is_finished());
+}
+
+#[test]
+fn replies_of_short_calls_travel_together() {
+    let (runtime, mut client) = start(None);
+    client.send(&run(1..=50));
+    let mut finished = None;
+    for _ in 0..50 {
+        finished = done(&claim(&runtime, finished.take()));
+    }
+    assert!(runtime.advance(finished).is_none());
+    let mut frames = 0;
+    let mut count = 0;
+    while count < 50 {
+        count += client.replies().len();
+        frames += 1;
+    }
+    assert!(frames <= 10, "{frames} frames for 50 replies");
+}
