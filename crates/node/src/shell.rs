@@ -10,7 +10,7 @@ use paceline_core::Tick;
 use paceline_core::node::{Effect, Event, Node, Status};
 use paceline_net::clock;
 use paceline_net::control::{self, Receiver, Sender};
-use paceline_proto::control::{HeadToNode, NodeToHead, ZygoteToNode};
+use paceline_proto::control::{HeadToNode, NodeToHead, SlotToNode, ZygoteToNode};
 use paceline_proto::{Death, DeathCause, OutOfMemory, Seq, SlotId};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -133,7 +133,13 @@ impl Shell {
         match news {
             News::Head(number, message) => self.on_head(number, message),
             News::Zygote(number, message) => self.on_zygote(number, message),
-            News::Slot(slot, message) => self.step(Event::FromSlot(slot, message)),
+            News::Slot(slot, message) => {
+                if let SlotToNode::Ready { pid, .. } = message {
+                    // A slot may be faster than the zygote that forked it.
+                    self.slots.on_forked(slot, pid);
+                }
+                self.step(Event::FromSlot(slot, message));
+            }
             News::Gone(slot, cause) => {
                 if let Some(death) = self.slots.death(slot, cause) {
                     self.step(Event::Exited { slot, death });

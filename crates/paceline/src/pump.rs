@@ -9,8 +9,9 @@
 //! * PU-2: a leader that leaves wakes one that waits.
 
 use crate::cell::{Cell, Waiter};
-use crate::session::Shared;
-use crate::state::State;
+use crate::session::{Guarded, Shared};
+use crate::state::{State, tick};
+use paceline_core::Tick;
 use paceline_core::client::LeaseKey;
 use paceline_net::spin;
 use parking_lot::MutexGuard;
@@ -24,6 +25,9 @@ use std::time::{Duration, Instant};
 
 /// How long the reactor leaves the links to callers before it reads them itself.
 pub(crate) const TAKE_OVER: Duration = Duration::from_micros(200);
+
+/// A thread that submits reads the links after so many tasks.
+const SUBMITTED: usize = 64;
 
 /// Tasks expected to take longer than this are not worth waiting for awake.
 const SPIN_WORTH: Duration = Duration::from_micros(50);
@@ -46,8 +50,12 @@ pub(crate) struct Leadership {
     pub led: bool,
     /// The reactor reads the links.
     pub reactor_reads: bool,
-    /// When the reactor's timer will make it look whether it should, if it will.
+    /// The reactor's timer will make it look whether it should.
     pub reactor_looks: bool,
+    /// When somebody last read the links.
+    pub last_read: Tick,
+    /// Tasks submitted since.
+    submitted: usize,
     followers: Vec<Arc<Waiter>>,
 }
 
@@ -93,7 +101,7 @@ impl Shared {
     /// Lead until satisfied. The lock is released while waiting.
     fn lead<'a>(
         &'a self,
-        mut state: MutexGuard<'a, crate::session::Guarded>,
+        mut state: MutexGuard<'a, Guarded>,
         waiter: &Arc<Waiter>,
         focus: Option<&Cell>,
         until: Instant,
@@ -126,6 +134,7 @@ impl Shared {
             }
             let interrupted = wait_for_links(&self.links_epoll, left, &mut ready) == Err(Errno::INTR);
             state = self.state.lock();
+            state.leadership.last_read = tick();
             for key in ready.drain(..) {
                 if key == LEADER_WAKE {
                     self.leader_wake.clear();
@@ -151,8 +160,26 @@ impl Shared {
         Some(result)
     }
 
+    /// A task was submitted by a thread that does not wait for it. One that submits many reads the links itself now and
+    /// then: if the reactor did, the two would be in each other's way.
+    pub(crate) fn after_submit(&self, state: &mut Guarded) {
+        state.leadership.submitted += 1;
+        if state.leadership.submitted < SUBMITTED || state.leadership.led {
+            return self.watch_links(state);
+        }
+        state.leadership.submitted = 0;
+        state.leadership.last_read = tick();
+        state.leadership.reactor_reads = false;
+        let mut ready = Vec::with_capacity(16);
+        let _ = wait_for_links(&self.links_epoll, Duration::ZERO, &mut ready);
+        for key in ready.into_iter().filter(|key| *key != LEADER_WAKE) {
+            state.inner.on_ready(LeaseKey(key as usize));
+        }
+        self.watch_links(state);
+    }
+
     /// Nobody leads: have the reactor look in a moment whether it should (PU-1).
-    pub(crate) fn watch_links(&self, state: &mut crate::session::Guarded) {
+    pub(crate) fn watch_links(&self, state: &mut Guarded) {
         let leadership = &mut state.leadership;
         if leadership.led || leadership.reactor_reads || leadership.reactor_looks {
             return;

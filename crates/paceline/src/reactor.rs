@@ -1,7 +1,7 @@
 //! The reactor thread: the head's messages, the machine's clock, and the links while nobody else reads them.
 
 use crate::pump::{LEADER_WAKE, TAKE_OVER, wait_for_links};
-use crate::session::Shared;
+use crate::session::{Guarded, Shared};
 use crate::state::tick;
 use paceline_core::client::{Event, LeaseKey};
 use paceline_net::{poll, signals};
@@ -86,7 +86,11 @@ impl Shared {
             }
         }
         if std::mem::take(&mut state.leadership.reactor_looks) && !state.leadership.led {
-            state.leadership.reactor_reads = state.inner.core.pending() > 0;
+            if now.since(state.leadership.last_read) < TAKE_OVER {
+                state.leadership.reactor_looks = true;
+            } else {
+                state.leadership.reactor_reads = state.inner.core.pending() > 0;
+            }
         }
         self.arm_for_tick(&mut state);
     }
@@ -116,7 +120,7 @@ impl Shared {
     }
 
     /// Set the timer for the machine's next tick.
-    pub(crate) fn arm_for_tick(&self, state: &mut crate::session::Guarded) {
+    pub(crate) fn arm_for_tick(&self, state: &mut Guarded) {
         if let Some(at) = state.inner.wake_at {
             self.arm(state, at.since(tick()).max(Duration::from_micros(1)));
         }
@@ -126,7 +130,7 @@ impl Shared {
     }
 
     /// Have the timer fire after `after`, unless it will fire earlier.
-    pub(crate) fn arm(&self, state: &mut crate::session::Guarded, after: Duration) {
+    pub(crate) fn arm(&self, state: &mut Guarded, after: Duration) {
         let at = tick() + after;
         if state.armed.is_none_or(|armed| at < armed) {
             state.armed = Some(at);

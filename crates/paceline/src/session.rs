@@ -39,6 +39,7 @@ pub(crate) struct Shared {
     closed: AtomicBool,
     reactor: Mutex<Option<JoinHandle<()>>>,
     cpus: u64,
+    name: String,
     generation: u32,
 }
 
@@ -120,6 +121,7 @@ impl Session {
             closed: AtomicBool::new(false),
             reactor: Mutex::default(),
             cpus,
+            name,
             generation: GENERATION.load(Ordering::SeqCst),
         });
         let mut sessions = SESSIONS.lock();
@@ -145,7 +147,7 @@ impl Session {
         let cell = Cell::new();
         let mut state = self.shared.state.lock();
         submit_to(&mut state, submission, payload, &cell);
-        self.shared.watch_links(&mut state);
+        self.shared.after_submit(&mut state);
         cell
     }
 
@@ -212,6 +214,11 @@ impl Session {
     /// How many CPUs the cluster was started with.
     pub fn cpus(&self) -> u64 {
         self.shared.cpus
+    }
+
+    /// The name of the one node there is.
+    pub fn node_name(&self) -> &str {
+        &self.shared.name
     }
 
     pub fn is_closed(&self) -> bool {

@@ -36,7 +36,7 @@ impl Function {
             self.session.cancel(&cell, true);
             return Err(interrupt);
         }
-        let of = Of { task: cell.task(), function: &self.name };
+        let of = Of { task: cell.task(), function: &self.name, node: self.session.node_name() };
         let outcome = cell.outcome().expect("a satisfied waiter has an outcome");
         outcome::resolve(py, outcome, &of)
     }

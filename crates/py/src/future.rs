@@ -127,7 +127,7 @@ impl FutureBase {
             },
             Some(Outcome::Cancelled) => Resolved::Cancelled,
             Some(outcome) => {
-                let of = Of { task: task.cell.task(), function: &task.function };
+                let of = Of { task: task.cell.task(), function: &task.function, node: task.session.node_name() };
                 match outcome::resolve(py, outcome, &of) {
                     Ok(value) => Resolved::Value(value.unbind()),
                     Err(error) => Resolved::Error(error.into_value(py).into_any()),

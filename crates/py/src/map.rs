@@ -174,7 +174,7 @@ fn drive<'py>(
 
 fn append(function: &Function, results: &Bound<'_, PyList>, outcome: Outcome, chunk: bool) -> PyResult<()> {
     let py = results.py();
-    let of = Of { task: TaskId(0), function: &function.name };
+    let of = Of { task: TaskId(0), function: &function.name, node: function.session.node_name() };
     let value = outcome::resolve(py, outcome, &of)?;
     if chunk {
         results.call_method1(pyo3::intern!(py, "extend"), (value,)).map(drop)
@@ -237,7 +237,7 @@ impl Results {
             let done = self.batch.done();
             if let Some(outcome) = self.batch.take_next() {
                 lazy.taken += 1;
-                let of = Of { task: TaskId(0), function: &self.name };
+                let of = Of { task: TaskId(0), function: &self.name, node: self.session.node_name() };
                 let value = outcome::resolve(py, outcome, &of)?;
                 if lazy.feeder.chunksize == 1 {
                     return Ok(Some(value.unbind()));

@@ -10,6 +10,8 @@ use pyo3::types::{PyBytes, PyDict};
 pub struct Of<'a> {
     pub task: TaskId,
     pub function: &'a str,
+    /// Where it ran.
+    pub node: &'a str,
 }
 
 /// The value, or the exception.
@@ -45,7 +47,7 @@ fn lost_error(py: Python<'_>, how: &Lost, of: &Of<'_>) -> PyResult<PyErr> {
     fields.set_item("attempts", how.attempts)?;
     if let Some(last) = how.charges.last() {
         fields.set_item("slot", last.slot.0)?;
-        fields.set_item("node", last.node.0.to_string())?;
+        fields.set_item("node", of.node)?;
         let (signal, exit_code) = match last.cause {
             DeathCause::Signal(signal) => (Some(signal), None),
             DeathCause::Exit(code) => (None, Some(code)),

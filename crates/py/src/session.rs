@@ -33,8 +33,9 @@ impl Session {
             return Err(PyValueError::new_err("a cluster needs at least one CPU"));
         }
         let variables: Vec<(String, String)> = environment.into_iter().collect();
-        let config =
-            embedded::Config { cpus, spares, command, variables: Vec::new(), name: "embedded".to_owned() };
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = if name.trim().is_empty() { "localhost" } else { name.trim() }.to_owned();
+        let config = embedded::Config { cpus, spares, command, variables: Vec::new(), name };
         let around = Environment { directory, path, variables: variables.clone() };
         let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print))
             .map_err(|error| PyOSError::new_err(error.to_string()))?;

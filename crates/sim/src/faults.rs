@@ -189,12 +189,11 @@ impl Sim {
             let name = &sim.nodes[node].name;
             format!("node {name} is cut off until {}, with its slots: {with_data}", until.0)
         });
+        self.nodes[node].cut_off_until = self.nodes[node].cut_off_until.max(until);
         let is_data = |kind| matches!(kind, Kind::Data(data) if data.node == node);
-        let links: Vec<LinkId> = (self.links.iter())
-            .filter(|(_, link)| link.kind == Kind::Node { node } || with_data && is_data(link.kind))
-            .map(|(id, _)| id)
-            .collect();
-        links.into_iter().for_each(|link| self.stall(link, until));
+        for link in self.links_of(|kind| kind == Kind::Node { node } || with_data && is_data(kind)) {
+            self.stall(link, until);
+        }
     }
 
     fn end_some_client(&mut self, dies: bool) {

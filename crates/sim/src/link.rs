@@ -74,6 +74,8 @@ pub(crate) struct Link {
     pub delay: Delay,
     /// Whether anything sent still gets onto it.
     pub open: bool,
+    /// What is sent gets nowhere, and nobody notices.
+    silent: bool,
     pub stalled_until: Tick,
     near: Pipe,
     far: Pipe,
@@ -119,6 +121,7 @@ impl Links {
             kind,
             delay,
             open: true,
+            silent: false,
             stalled_until: Tick::ZERO,
             near: Pipe::default(),
             far: Pipe::default(),
@@ -198,8 +201,14 @@ impl Link {
         packets.truncate(keep);
     }
 
-    pub fn drop_all(&mut self, to: End) {
+    fn drop_all(&mut self, to: End) {
         self.pipe(to).packets.clear();
+    }
+
+    /// Whoever is at this end is gone, and the other end does not see it.
+    pub fn fall_silent(&mut self, end: End) {
+        self.silent = true;
+        self.drop_all(end);
     }
 }
 
@@ -225,7 +234,7 @@ impl Sim {
         connection: Option<LinkId>,
         repeat: Repeat,
     ) {
-        if self.links.get(id).is_some_and(|link| link.open) {
+        if self.links.get(id).is_some_and(|link| link.open && !link.silent) {
             self.put(id, to, Some(bytes), connection, repeat);
         }
     }
@@ -275,6 +284,10 @@ impl Sim {
             self.put(id, other, None, None, Repeat::Never);
         }
         self.links.leave(id, closed);
+    }
+
+    pub(crate) fn links_of(&self, is_one: impl Fn(Kind) -> bool) -> Vec<LinkId> {
+        self.links.iter().filter(|(_, link)| is_one(link.kind)).map(|(id, _)| id).collect()
     }
 
     /// Nothing gets through for a while, and nothing is lost.

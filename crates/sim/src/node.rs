@@ -27,6 +27,8 @@ pub(crate) struct NodeHost {
     pub slots: BTreeMap<SlotId, usize>,
     zygotes: u64,
     wake: Option<Tick>,
+    /// Nothing gets through to the head before.
+    pub cut_off_until: Tick,
 }
 
 #[derive(Clone, Copy)]
@@ -51,6 +53,7 @@ impl Sim {
             slots: BTreeMap::new(),
             zygotes: 0,
             wake: None,
+            cut_off_until: Tick::ZERO,
         });
         self.node_returns(node);
         node
@@ -71,6 +74,10 @@ impl Sim {
             ..self.settings.node.clone()
         }));
         self.note(|sim| format!("node {} starts", sim.nodes[node].name));
+        // A machine that starts knows nothing of older connections, and says so to whoever uses them.
+        for link in self.links_of(|kind| kind == Kind::Node { node }) {
+            self.close_end(link, End::Near);
+        }
         self.node_handles(node, Event::Tick);
         self.node_connects(node);
     }
@@ -80,7 +87,9 @@ impl Sim {
             return;
         }
         let delay = self.some_delay();
-        self.nodes[node].head = Some(self.links.add(Kind::Node { node }, delay));
+        let link = self.links.add(Kind::Node { node }, delay);
+        self.stall(link, self.nodes[node].cut_off_until);
+        self.nodes[node].head = Some(link);
         self.node_handles(node, Event::HeadUp);
     }
 
@@ -101,23 +110,17 @@ impl Sim {
         for process in std::mem::take(&mut host.slots).into_values() {
             self.end_process(process, DeathCause::NodeLost);
         }
-        let data: Vec<LinkId> = (self.links.iter())
-            .filter(|(_, link)| matches!(link.kind, Kind::Data(data) if data.node == node))
-            .map(|(id, _)| id)
-            .collect();
-        for link in data.into_iter().chain(head) {
-            self.lose_end(link, silent);
+        for link in self.links_of(|kind| matches!(kind, Kind::Data(data) if data.node == node)) {
+            self.lose_end(link, End::Far, silent);
+        }
+        if let Some(link) = head {
+            self.lose_end(link, End::Near, silent);
         }
     }
 
-    fn lose_end(&mut self, id: LinkId, silent: bool) {
-        let near = matches!(self.links.get(id).map(|link| link.kind), Some(Kind::Node { .. }));
-        let end = if near { End::Near } else { End::Far };
+    fn lose_end(&mut self, id: LinkId, end: End, silent: bool) {
         match self.links.get_mut(id) {
-            Some(link) if silent => {
-                link.open = false;
-                link.drop_all(end);
-            }
+            Some(link) if silent => link.fall_silent(end),
             _ => self.close_end(id, end),
         }
     }

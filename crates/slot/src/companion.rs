@@ -7,7 +7,7 @@
 //! * CP-1: it never waits for the main thread and never enters the language runtime.
 //! * CP-2: when the node is gone, so is the slot, within [`LEAVE_WITHIN`].
 
-use crate::runtime::{FLUSH_AFTER, LinkInUse, Shared, State};
+use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, LinkInUse, Shared, State};
 use paceline_net::control::{Inbox, Outbox};
 use paceline_net::{clock, poll, signals};
 use paceline_proto::control::{NodeToSlot, SlotToNode};
@@ -21,6 +21,7 @@ use std::time::Duration;
 
 /// A call that has run for this long is announced to the client.
 const ANNOUNCE_AFTER: Duration = Duration::from_millis(2);
+const FLUSH_NANOS: u64 = FLUSH_AFTER.as_nanos() as u64;
 /// How long user code may go on after the node is gone.
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
@@ -94,11 +95,14 @@ impl Companion {
         let now = clock::now();
         let mut state = self.shared.state.lock();
         state.timer_due = None;
+        let waiting = state.busy && state.core.unsent() > 0;
+        if waiting {
+            state.flush(now);
+        }
+        let needed = waiting || (state.busy && now.saturating_sub(self.shared.page.since()) > FLUSH_NANOS);
+        state.patience = if needed { FLUSH_AFTER } else { (state.patience * 2).min(FLUSH_AT_LATEST) };
         if !state.busy {
             return;
-        }
-        if state.core.unsent() > 0 {
-            state.flush(now);
         }
         let ran = Duration::from_nanos(now.saturating_sub(self.shared.page.since()));
         let next = if ran < FLUSH_AFTER {

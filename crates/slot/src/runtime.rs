@@ -2,7 +2,7 @@
 //!
 //! * RT-1: whoever touches the link or the queue of calls holds the lock; nobody blocks or runs user code under it.
 //! * RT-2: a reply is handed to the link when no call waits, when [`FLUSH_BYTES`] have gathered, or after
-//!   [`FLUSH_AFTER`], by the companion if the main thread is busy.
+//!   [`FLUSH_AFTER`] ([`FLUSH_AT_LATEST`] behind a run of short calls), by the companion if the main thread is busy.
 //! * RT-3: the page names a call from before user code sees it until after it has returned.
 
 use crate::companion;
@@ -19,8 +19,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A reply waits at most this long for others to travel with.
+/// A reply waits this long for others to travel with, if the companion expects to be needed.
 pub(crate) const FLUSH_AFTER: Duration = Duration::from_micros(200);
+/// And at most this long if it was not needed lately: waking for nothing every 200 µs would disturb short calls.
+pub(crate) const FLUSH_AT_LATEST: Duration = Duration::from_millis(1);
 /// Replies are sent once they have this many bytes together.
 const FLUSH_BYTES: usize = 16 << 10;
 
@@ -47,7 +49,6 @@ pub(crate) struct Shared {
     pub control: OwnedFd,
 }
 
-#[derive(Default)]
 pub(crate) struct State {
     pub core: Slot,
     pub link: Option<LinkInUse>,
@@ -57,6 +58,8 @@ pub(crate) struct State {
     pub exit: bool,
     /// When the companion's timer will fire, if it will.
     pub timer_due: Option<u64>,
+    /// How long after the beginning of a call the companion looks.
+    pub patience: Duration,
     /// The companion serves the link because user code has been running for a while.
     pub companion_serves: bool,
     /// A lease that is over and must be reported as soon as nothing of it runs.
@@ -82,6 +85,24 @@ impl LinkInUse {
 }
 
 impl State {
+    fn new() -> State {
+        State {
+            core: Slot::default(),
+            link: None,
+            functions: HashMap::new(),
+            environment: None,
+            needs: None,
+            exit: false,
+            timer_due: None,
+            patience: FLUSH_AFTER,
+            companion_serves: false,
+            detaching: None,
+            busy: false,
+            began: 0,
+            effects: Vec::new(),
+        }
+    }
+
     /// Read what is there and take it in. A link that broke is dropped; the client or the node will act.
     pub fn receive(&mut self) {
         while let Some(in_use) = &mut self.link {
@@ -178,7 +199,7 @@ impl Runtime {
     /// Start the companion and tell the node that this slot is ready.
     pub fn start(slot: SlotId, control: OwnedFd, page: OwnedFd) -> io::Result<Runtime> {
         let shared = Arc::new(Shared {
-            state: Mutex::default(),
+            state: Mutex::new(State::new()),
             page: Page::open(page)?,
             main_wake: poll::Wake::new()?,
             companion_wake: poll::Wake::new()?,
@@ -234,10 +255,10 @@ impl Runtime {
         state.busy = true;
         state.began = now;
         self.shared.page.begin(call.seq, now);
-        let due = now + FLUSH_AFTER.as_nanos() as u64;
+        let due = now + state.patience.as_nanos() as u64;
         if state.timer_due.is_none_or(|at| at > due) {
             state.timer_due = Some(due);
-            self.shared.companion_timer.arm(FLUSH_AFTER);
+            self.shared.companion_timer.arm(state.patience);
         }
         Some(Next::Call(call))
     }

@@ -12,7 +12,7 @@
 //! zygote's. So a child of the zygote that is not a slot is always left over from one that is dead.
 
 use paceline_net::control::{Inbox, Outbox};
-use paceline_net::poll;
+use paceline_net::{poll, signals};
 use paceline_net::signalfd::Signals;
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
 use paceline_proto::{DeathCause, SlotId};
@@ -55,6 +55,8 @@ impl Zygote {
     pub fn new(socket: OwnedFd) -> io::Result<Zygote> {
         let node = settle(socket)?;
         // Blocked rather than ignored: slots get back whatever handlers the language has installed.
+        // The thread that started us blocks all signals, and a mask is inherited.
+        signals::unblock_all();
         let signals = Signals::catch(&[Signal::CHILD, Signal::TERM, Signal::INT].map(Signal::as_raw))?;
         let pid = getpid();
         set_child_subreaper(Some(pid))?;

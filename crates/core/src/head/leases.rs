@@ -1,7 +1,7 @@
 //! The life of a lease: placed, held, recalled, ending, gone. Every book about leases is kept here.
 
 use super::{Effect, Head, Lease, LeaseState, NodeLink};
-use paceline_proto::control::{HeadToClient, HeadToNode};
+use paceline_proto::control::{HeadToClient, HeadToNode, Placement};
 use paceline_proto::{ClientId, LeaseId, NodeId, Shape};
 use std::cmp::Reverse;
 
@@ -17,6 +17,17 @@ impl Head {
         self.send_to_back(client, shape);
         self.note_hunger(client);
         self.tell_node(node, HeadToNode::Place { lease: id, client, shape }, out);
+    }
+
+    /// A node has a lease that was given up: it counts until the node says that it is over (HD-3).
+    pub(super) fn adopt(&mut self, id: NodeId, placement: &Placement) {
+        let &Placement { lease, client, shape, .. } = placement;
+        let node = self.nodes.get_mut(&id).expect("the node has just joined");
+        if shape.needs.fits_in(&node.free) && node.leases.len() < self.config.max_leases {
+            node.returning = node.returning.plus(&shape.needs);
+            self.leases.insert(lease, Lease { client, node: id, shape, state: LeaseState::Ending });
+            self.take(id, lease, shape);
+        }
     }
 
     /// Ask the client to give the lease back.

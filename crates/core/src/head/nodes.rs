@@ -68,6 +68,8 @@ impl Head {
     }
 
     fn reconcile_node(&mut self, now: Tick, id: NodeId, placed: &[Placement], out: &mut Vec<Effect>) {
+        let foreign: Vec<&Placement> =
+            placed.iter().filter(|placement| !self.leases.contains_key(&placement.lease)).collect();
         let placed: BTreeMap<LeaseId, SlotId> = placed.iter().map(|it| (it.lease, it.slot)).collect();
         let believed = self.nodes[&id].leases.clone();
         for lease in believed {
@@ -78,8 +80,9 @@ impl Head {
                 (_, None) => self.on_ended(id, lease, Some(lost()), out),
             }
         }
-        for lease in placed.into_keys().filter(|lease| !self.leases.contains_key(lease)).collect::<Vec<_>>() {
-            self.tell_node(id, HeadToNode::End { lease }, out);
+        for placement in foreign {
+            self.adopt(id, placement);
+            self.tell_node(id, HeadToNode::End { lease: placement.lease }, out);
         }
     }
 
