@@ -39,7 +39,23 @@ pub struct Spinner {
     failures: u32,
     skip: u32,
     most: u32,
+    /// Others want the CPU: until then, sleep instead.
+    yields_until: u64,
 }
+
+/// What looking gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Looked {
+    Found,
+    Nothing,
+    /// Somebody else ran on this CPU meanwhile: there are more that want to run than CPUs.
+    Preempted,
+}
+
+/// Between two looks of a thread that runs lie far less than this; more means that it did not run.
+const PREEMPTED: u64 = 100_000;
+/// For how long to leave the CPU to others after they were seen.
+const YIELD: u64 = 100_000_000;
 
 /// So many failures in a row are a hiccup, after which both ends should be awake again.
 const PATIENCE: u32 = 4;
@@ -47,12 +63,12 @@ const PATIENCE: u32 = 4;
 impl Spinner {
     /// For the end that calls.
     pub fn of_client() -> Spinner {
-        Spinner { failures: 0, skip: 0, most: 6 }
+        Spinner { failures: 0, skip: 0, most: 6, yields_until: 0 }
     }
 
     /// For the end that answers.
     pub fn of_slot() -> Spinner {
-        Spinner { failures: 0, skip: 0, most: 4 }
+        Spinner { failures: 0, skip: 0, most: 4, yields_until: 0 }
     }
 
     /// Whether to look this time, given the CPU the peer last sent from.
@@ -64,27 +80,34 @@ impl Spinner {
             self.skip -= 1;
             return false;
         }
-        true
+        self.yields_until == 0 || clock::now() >= self.yields_until
     }
 
     /// What looking gave.
-    pub fn learn(&mut self, found: bool) {
-        self.failures = if found { 0 } else { self.failures + 1 };
+    pub fn learn(&mut self, looked: Looked) {
+        self.yields_until = if looked == Looked::Preempted { clock::now() + YIELD } else { 0 };
+        self.failures = if looked == Looked::Found { 0 } else { self.failures + 1 };
         self.skip = self.failures.saturating_sub(PATIENCE).min(self.most);
     }
 }
 
-/// Look for input for at most [`limit`]. Says whether there is some.
-pub fn until_readable(descriptor: impl AsFd) -> bool {
+/// Look for input for at most [`limit`].
+pub fn until_readable(descriptor: impl AsFd) -> Looked {
     let limit = limit().as_nanos() as u64;
     let start = clock::now();
+    let mut last = start;
     loop {
         if poll::readable(&descriptor) {
-            return true;
+            return Looked::Found;
         }
-        if clock::now() - start >= limit {
-            return false;
+        let now = clock::now();
+        if now - last > PREEMPTED {
+            return Looked::Preempted;
         }
+        if now - start >= limit {
+            return Looked::Nothing;
+        }
+        last = now;
         std::hint::spin_loop();
     }
 }
@@ -100,12 +123,14 @@ mod tests {
         let tries = (0..1000).filter(|_| {
             let tries = spinner.wants_to(other);
             if tries {
-                spinner.learn(false);
+                spinner.learn(Looked::Nothing);
             }
             tries
         });
         assert!(limit().is_zero() || (140..180).contains(&tries.count()));
-        spinner.learn(true);
+        spinner.learn(Looked::Found);
         assert!(limit().is_zero() || spinner.wants_to(other));
+        spinner.learn(Looked::Preempted);
+        assert!(!spinner.wants_to(other), "others want the CPU");
     }
 }

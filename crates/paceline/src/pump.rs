@@ -13,7 +13,7 @@ use crate::session::{Guarded, Shared};
 use crate::state::{State, tick};
 use paceline_core::Tick;
 use paceline_core::client::LeaseKey;
-use paceline_net::spin;
+use paceline_net::spin::{self, Looked};
 use parking_lot::MutexGuard;
 use rustix::event::epoll;
 use rustix::event::{Timespec, epoll::Event};
@@ -122,10 +122,10 @@ impl Shared {
             drop(state);
             may_spin = false;
             if let Some((key, socket)) = spot {
-                let found = spin::until_readable(&socket);
+                let looked = spin::until_readable(&socket);
                 state = self.state.lock();
-                state.inner.learn_spin(key, found);
-                if found {
+                state.inner.learn_spin(key, looked);
+                if looked == Looked::Found {
                     state.inner.on_ready(key);
                     may_spin = true;
                     continue;

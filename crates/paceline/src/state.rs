@@ -8,7 +8,7 @@ use crate::embedded::Embedded;
 use crate::notify::{Notice, Notifier};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey};
-use paceline_net::spin::Spinner;
+use paceline_net::spin::{Looked, Spinner};
 use paceline_net::{Link, Received, clock};
 use paceline_proto::control::{HeadToClient, Stream};
 use paceline_proto::data::{FromSlot, ToSlot};
@@ -265,9 +265,9 @@ impl State {
         data.spinner.wants_to(data.link.peer_cpu()).then(|| data.link.socket())
     }
 
-    pub fn learn_spin(&mut self, key: LeaseKey, found: bool) {
+    pub fn learn_spin(&mut self, key: LeaseKey, looked: Looked) {
         if let Some(data) = self.link(key) {
-            data.spinner.learn(found);
+            data.spinner.learn(looked);
         }
     }
 }

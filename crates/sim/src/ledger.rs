@@ -165,6 +165,10 @@ impl Ledger {
         }
     }
 
+    pub fn has_ended(&self, lease: LeaseId) -> bool {
+        self.ended.contains(&lease)
+    }
+
     pub fn on_finished(&mut self, task: usize, id: TaskId, outcome: Outcome) {
         let entry = &mut self.entries[task];
         assert!(

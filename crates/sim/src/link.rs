@@ -286,6 +286,16 @@ impl Sim {
         self.links.leave(id, closed);
     }
 
+    /// This end knows nothing of the link: nothing arrives any more, and the other end sees the end of it.
+    pub(crate) fn reset_link(&mut self, id: LinkId, end: End) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.drop_all(End::Near);
+            link.drop_all(End::Far);
+            link.open = true;
+            self.close_end(id, end);
+        }
+    }
+
     pub(crate) fn links_of(&self, is_one: impl Fn(Kind) -> bool) -> Vec<LinkId> {
         self.links.iter().filter(|(_, link)| is_one(link.kind)).map(|(id, _)| id).collect()
     }

@@ -76,7 +76,7 @@ impl Sim {
         self.note(|sim| format!("node {} starts", sim.nodes[node].name));
         // A machine that starts knows nothing of older connections, and says so to whoever uses them.
         for link in self.links_of(|kind| kind == Kind::Node { node }) {
-            self.close_end(link, End::Near);
+            self.reset_link(link, End::Near);
         }
         self.node_handles(node, Event::Tick);
         self.node_connects(node);

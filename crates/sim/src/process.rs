@@ -54,10 +54,9 @@ pub(crate) struct Process {
     pub slowness: u32,
     /// How often a function came, repeated messages aside.
     defined: BTreeMap<FunctionId, u32>,
-    /// Data connections beyond the first of each lease.
+    /// How often its client has forgotten what it told it.
     reconnected: u32,
-    /// It had a lease.
-    used: bool,
+    last_lease: Option<LeaseId>,
     environment: Option<Environment>,
     /// What arrived and nobody has read. None: the end of the link.
     inbox: VecDeque<Option<(ToSlot, bool)>>,
@@ -92,7 +91,7 @@ impl Process {
             slowness: 1,
             defined: BTreeMap::new(),
             reconnected: 0,
-            used: false,
+            last_lease: None,
             environment: None,
             inbox: VecDeque::new(),
             companion_serves: false,
@@ -174,10 +173,11 @@ impl Sim {
         let Kind::Data(data) = link.kind else { panic!("only data links are attached") };
         link.kind = Kind::Data(Data { process: Some(process), ..data });
         let entry = &mut self.processes[process];
-        if entry.core.lease() == Some(lease) {
+        let before = entry.last_lease.replace(lease);
+        self.ledger.tally.warm += u64::from(before.is_some_and(|before| before != lease));
+        // A client that lost a lease, or its link, tells the slot everything again.
+        if before.is_some_and(|before| before == lease || self.ledger.has_ended(before)) {
             entry.reconnected += 1;
-        } else if std::mem::replace(&mut entry.used, true) {
-            self.ledger.tally.warm += 1;
         }
         entry.core.attach(lease);
         entry.detaching = None;

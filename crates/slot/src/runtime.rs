@@ -283,11 +283,11 @@ impl Runtime {
     pub fn wait(&self) {
         let Some((link, spins, interest)) = self.start_waiting() else { return };
         if let Some(link) = link.as_ref().filter(|_| spins) {
-            let found = spin::until_readable(link);
+            let looked = spin::until_readable(link);
             if let Some(in_use) = &mut self.shared.state.lock().link {
-                in_use.spinner.learn(found);
+                in_use.spinner.learn(looked);
             }
-            if found {
+            if looked == spin::Looked::Found {
                 return;
             }
         }

@@ -12,8 +12,8 @@
 //! zygote's. So a child of the zygote that is not a slot is always left over from one that is dead.
 
 use paceline_net::control::{Inbox, Outbox};
-use paceline_net::{poll, signals};
 use paceline_net::signalfd::Signals;
+use paceline_net::{poll, signals};
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
 use paceline_proto::{DeathCause, SlotId};
 use rustix::event::{PollFd, PollFlags};

@@ -169,7 +169,7 @@ fn signals_are_told_and_other_slots_go_on() {
     let mut nursery = Nursery::start();
     let mut slots = [nursery.fork(1), nursery.fork(2)];
     let pids = [nursery.pid_of(1), nursery.pid_of(2)];
-    slots.iter_mut().for_each(|slot| drop(slot.next()));
+    slots.iter_mut().for_each(|slot| assert!(matches!(slot.next(), SlotToNode::Ready { .. })));
     writeln!(slots[0].attach().get_mut(), "abort").unwrap();
     nursery.assert_exited(1, pids[0], DeathCause::Signal(6));
     let mut data = slots[1].attach();
@@ -183,7 +183,7 @@ fn the_end_of_a_slot_ends_what_it_started() {
     let mut nursery = Nursery::start();
     let mut slots = [nursery.fork(1), nursery.fork(2)];
     let pids = [nursery.pid_of(1), nursery.pid_of(2)];
-    slots.iter_mut().for_each(|slot| drop(slot.next()));
+    slots.iter_mut().for_each(|slot| assert!(matches!(slot.next(), SlotToNode::Ready { .. })));
     let mut data = slots.each_ref().map(Slot::attach);
     let started = data.each_mut().map(|data| ask(data, "children"));
     let ids = |index: usize| started[index].split(' ').map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>();
