@@ -190,7 +190,7 @@ fn it_starts_at_once_and_serves() {
     let (_, _, mut one) = cluster.slot();
     let (_, _, mut two) = cluster.slot();
     assert_ne!(ask(&mut one, "pid"), ask(&mut two, "pid"));
-    eprintln!("first results after {:?}", began.elapsed());
+    eprintln!("started in {took:?}, first results after {:?}", began.elapsed());
     cluster.wait_for_states(&["leased", "leased", "ready"]);
 }
 

@@ -251,6 +251,7 @@ impl Sim {
         let longest = Duration::from_millis(1) * 2u32.pow(serving.breaks.min(8));
         if std::mem::take(&mut serving.up) {
             self.note(|_| format!("client {client} loses the link of {key:?}"));
+            self.ledger.on_break(lease);
             self.client_handles(client, Event::LinkDown(key));
         }
         let delay = self.random.span(Duration::from_micros(50)..longest);

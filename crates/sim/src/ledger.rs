@@ -63,6 +63,7 @@ pub(crate) struct Ledger {
     given_back: HashSet<(LeaseId, Seq)>,
     /// Leases that ended for their client by death or loss.
     ended: HashSet<LeaseId>,
+    broken: HashMap<LeaseId, u32>,
     /// The last task that began, by lease and priority.
     last_begun: HashMap<(LeaseId, i32), TaskId>,
 }
@@ -165,8 +166,14 @@ impl Ledger {
         }
     }
 
-    pub fn has_ended(&self, lease: LeaseId) -> bool {
-        self.ended.contains(&lease)
+    /// A client lost the link of a lease, and with it what it knows about the slot.
+    pub fn on_break(&mut self, lease: LeaseId) {
+        *self.broken.entry(lease).or_default() += 1;
+    }
+
+    /// How often the client of this lease had to tell its slot everything again.
+    pub fn broken(&self, lease: LeaseId) -> u32 {
+        self.broken.get(&lease).copied().unwrap_or(0) + u32::from(self.ended.contains(&lease))
     }
 
     pub fn on_finished(&mut self, task: usize, id: TaskId, outcome: Outcome) {

@@ -42,7 +42,7 @@ impl Load {
             functions: (0..count).map(|_| random.below(usize::from(FUNCTIONS)) as u8).collect(),
             shapes,
             poison: random.pick(&[0, 0, 1, 10]),
-            cancels: random.pick(&[0, 5, 30]),
+            cancels: random.pick(&[0, 3, 15]),
             priorities: random.percent(40),
             pause: Duration::from_micros(random.pick(&[100, 2_000, 50_000])),
             most: random.pick(&[3, 30, 150]),
@@ -82,13 +82,13 @@ impl Sim {
         if !self.load.active || !self.clients[client].alive {
             return;
         }
-        let longest = self.load.pause * if self.random.percent(3) { 200 } else { 1 };
+        let room = self.load.most.saturating_sub(self.clients[client].core.pending());
+        let longest = self.load.pause * if self.random.percent(3) || room == 0 { 50 } else { 1 };
         let pause = self.random.span(Duration::from_micros(10)..longest);
         self.after(pause, Event::Acts { client });
         if self.random.percent(self.load.cancels) {
             return self.cancel_some(client);
         }
-        let room = self.load.most.saturating_sub(self.clients[client].core.pending());
         let count = self.random.pick(&[1, 1, 4, 40]).min(room);
         for _ in 0..count {
             let job = self.load.job(&mut self.random);
@@ -105,7 +105,7 @@ impl Sim {
         if open.is_empty() {
             return;
         }
-        if self.random.percent(10) {
+        if self.random.percent(5) {
             let remainder = self.random.below(3);
             for task in open.iter().filter(|task| **task % 3 == remainder) {
                 self.ledger.entries[*task].cancelled = true;

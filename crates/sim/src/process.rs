@@ -54,9 +54,7 @@ pub(crate) struct Process {
     pub slowness: u32,
     /// How often a function came, repeated messages aside.
     defined: BTreeMap<FunctionId, u32>,
-    /// How often its client has forgotten what it told it.
-    reconnected: u32,
-    last_lease: Option<LeaseId>,
+    leases: Vec<LeaseId>,
     environment: Option<Environment>,
     /// What arrived and nobody has read. None: the end of the link.
     inbox: VecDeque<Option<(ToSlot, bool)>>,
@@ -90,8 +88,7 @@ impl Process {
             paused_until: Tick::ZERO,
             slowness: 1,
             defined: BTreeMap::new(),
-            reconnected: 0,
-            last_lease: None,
+            leases: Vec::new(),
             environment: None,
             inbox: VecDeque::new(),
             companion_serves: false,
@@ -173,11 +170,9 @@ impl Sim {
         let Kind::Data(data) = link.kind else { panic!("only data links are attached") };
         link.kind = Kind::Data(Data { process: Some(process), ..data });
         let entry = &mut self.processes[process];
-        let before = entry.last_lease.replace(lease);
-        self.ledger.tally.warm += u64::from(before.is_some_and(|before| before != lease));
-        // A client that lost a lease, or its link, tells the slot everything again.
-        if before.is_some_and(|before| before == lease || self.ledger.has_ended(before)) {
-            entry.reconnected += 1;
+        if !entry.leases.contains(&lease) {
+            self.ledger.tally.warm += u64::from(!entry.leases.is_empty());
+            entry.leases.push(lease);
         }
         entry.core.attach(lease);
         entry.detaching = None;
@@ -284,7 +279,8 @@ impl Sim {
         let entry = &mut self.processes[process];
         let count = entry.defined.entry(function).or_default();
         *count += u32::from(!repeated);
-        assert!(*count <= 1 + entry.reconnected, "CL-6: a function came {count} times");
+        let forgotten: u32 = entry.leases.iter().map(|lease| self.ledger.broken(*lease)).sum();
+        assert!(*count <= 1 + forgotten, "CL-6: a function came {count} times");
     }
 
     fn flush(&mut self, process: usize) {

@@ -73,7 +73,9 @@ impl Sim {
         let work: Duration = self.ledger.entries.iter().map(left).sum();
         // Links come back within twice `client_lost`, nodes within eight heartbeats; the rest is work.
         let limits = self.settings.head.client_lost * 4 + self.settings.node.heartbeat * 20;
-        let until = self.now + (work * 5 + limits + Duration::from_secs(60));
+        // Where clients take turns, each task may cost one.
+        let turns = Duration::from_secs(2) * self.ledger.open as u32;
+        let until = self.now + (work * 5 + turns + limits + Duration::from_secs(60));
         while !self.is_at_rest() {
             let more = self.step();
             assert!(more && self.now <= until, "no rest: {}", self.unrest());
@@ -109,6 +111,7 @@ fn settings(random: &mut Random) -> Settings {
     let mut head = head::Config::new(ClusterId(7), Epoch(1), [7; 32]);
     head.heartbeat = heartbeat;
     head.client_lost = millis(random.pick(&[100, 2_000, 30_000]));
+    head.max_leases = 16;
     head.quantum = millis(random.pick(&[5, 200]));
     let mut node = node::Config::new(NodeId(0), Incarnation(0), Resources::default());
     node.heartbeat = heartbeat;

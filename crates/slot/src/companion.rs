@@ -7,7 +7,7 @@
 //! * CP-1: it never waits for the main thread and never enters the language runtime.
 //! * CP-2: when the node is gone, so is the slot, within [`LEAVE_WITHIN`].
 
-use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, LinkInUse, Shared, State};
+use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, LinkInUse, SERVE_AFTER, Shared, State};
 use paceline_net::control::{Inbox, Outbox};
 use paceline_net::{clock, poll, signals};
 use paceline_proto::control::{NodeToSlot, SlotToNode};
@@ -19,9 +19,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A call that has run for this long is announced to the client.
-const ANNOUNCE_AFTER: Duration = Duration::from_millis(2);
-const FLUSH_NANOS: u64 = FLUSH_AFTER.as_nanos() as u64;
 /// How long user code may go on after the node is gone.
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 
@@ -99,28 +96,23 @@ impl Companion {
         if waiting {
             state.flush(now);
         }
-        let needed = waiting || (state.busy && now.saturating_sub(self.shared.page.since()) > FLUSH_NANOS);
-        state.patience = if needed { FLUSH_AFTER } else { (state.patience * 2).min(FLUSH_AT_LATEST) };
+        state.patience = if waiting { FLUSH_AFTER } else { (state.patience * 2).min(FLUSH_AT_LATEST) };
         if !state.busy {
             return;
         }
         let ran = Duration::from_nanos(now.saturating_sub(self.shared.page.since()));
-        let next = if ran < FLUSH_AFTER {
-            FLUSH_AFTER - ran
-        } else {
-            if !state.companion_serves {
-                state.companion_serves = true;
-                state.receive();
-            }
-            if ran < ANNOUNCE_AFTER {
-                ANNOUNCE_AFTER - ran
-            } else {
-                announce(&mut state);
-                return;
-            }
-        };
-        state.timer_due = Some(now + next.as_nanos() as u64);
-        self.shared.companion_timer.arm(next);
+        if ran < SERVE_AFTER {
+            state.timer_due = Some(now + (SERVE_AFTER - ran).as_nanos() as u64);
+            return self.shared.companion_timer.arm(SERVE_AFTER - ran);
+        }
+        if !state.companion_serves {
+            state.companion_serves = true;
+            state.receive();
+        }
+        if let Some(message) = state.core.announce_running() {
+            state.send(&message);
+        }
+        state.flush(now);
     }
 
     /// The client has something to say, or takes more, while user code runs.
@@ -188,11 +180,5 @@ impl Companion {
         self.shared.main_wake.wake();
         std::thread::sleep(LEAVE_WITHIN);
         let _ = kill_process(getpid(), Signal::KILL);
-    }
-}
-
-fn announce(state: &mut State) {
-    if let Some(message) = state.core.announce_running() {
-        state.send(&message);
     }
 }

@@ -23,6 +23,9 @@ use std::time::Duration;
 pub(crate) const FLUSH_AFTER: Duration = Duration::from_micros(200);
 /// And at most this long if it was not needed lately: waking for nothing every 200 µs would disturb short calls.
 pub(crate) const FLUSH_AT_LATEST: Duration = Duration::from_millis(1);
+/// Without replies that wait, the companion takes over the link from a call that has run for this long. Shorter ones are
+/// through before anything it could do would matter.
+pub(crate) const SERVE_AFTER: Duration = Duration::from_millis(2);
 /// Replies are sent once they have this many bytes together.
 const FLUSH_BYTES: usize = 16 << 10;
 
@@ -58,7 +61,7 @@ pub(crate) struct State {
     pub exit: bool,
     /// When the companion's timer will fire, if it will.
     pub timer_due: Option<u64>,
-    /// How long after the beginning of a call the companion looks.
+    /// How long after the beginning of a call the companion sees to replies that wait.
     pub patience: Duration,
     /// The companion serves the link because user code has been running for a while.
     pub companion_serves: bool,
@@ -226,6 +229,7 @@ impl Runtime {
         let now = clock::now();
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;
+        let ran = finished.is_some();
         if let Some((seq, status, payload)) = finished {
             self.finish(state, now, seq, status, payload);
         }
@@ -235,7 +239,10 @@ impl Runtime {
         }
         if !state.core.has_waiting() {
             state.flush(now);
-            state.receive();
+            // The client can hardly have answered yet: whoever waits for it finds out without asking twice.
+            if !ran {
+                state.receive();
+            }
         }
         let next = self.next(state, now);
         if next.is_none() && state.core.unsent() > 0 {
@@ -255,10 +262,11 @@ impl Runtime {
         state.busy = true;
         state.began = now;
         self.shared.page.begin(call.seq, now);
-        let due = now + state.patience.as_nanos() as u64;
+        let look_after = if state.core.unsent() > 0 { state.patience } else { SERVE_AFTER };
+        let due = now + look_after.as_nanos() as u64;
         if state.timer_due.is_none_or(|at| at > due) {
             state.timer_due = Some(due);
-            self.shared.companion_timer.arm(state.patience);
+            self.shared.companion_timer.arm(look_after);
         }
         Some(Next::Call(call))
     }

@@ -41,8 +41,7 @@ impl<Ticket: Clone> Client<Ticket> {
             out_of_memory: death.out_of_memory,
         };
         let first = calls.front().map(|call| call.seq);
-        // Last first: each goes to the head of its queue, so they end up in their old order.
-        for call in calls.iter().rev() {
+        for call in &calls {
             let blame = match death.cause {
                 DeathCause::NodeLost if Some(call.seq) == first => Blame::Lost,
                 _ if death.running == Some(call.seq) => Blame::Ran,

@@ -24,16 +24,24 @@ impl<Ticket: Clone> Client<Ticket> {
         if !lease.is_idle() {
             return;
         }
-        if lease.recalled {
+        if lease.recalled && !self.is_expected(key) {
             self.release(key, out);
         } else {
             self.wake_at(now + self.config.keep_idle, out);
         }
     }
 
+    /// Tasks wait for the lease's link to open. Were it given back before it did anything, a client far from the head
+    /// would get one lease after the other and no task done.
+    fn is_expected(&self, key: LeaseKey) -> bool {
+        let lease = &self.leases[key.0];
+        lease.is_opening() && self.shapes[&lease.shape].len() > 0
+    }
+
     pub(super) fn on_recall(&mut self, now: Tick, lease: LeaseId, out: &mut Vec<Effect<Ticket>>) {
         let Some(key) = self.lease_keys.get(&lease).copied() else { return };
         self.leases[key.0].recalled = true;
+        self.ask_back_waiting(key, out);
         self.idle_changed(now, key, out);
     }
 
@@ -42,7 +50,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut earliest: Option<Tick> = None;
         for key in self.leases.iter().map(|(key, _)| LeaseKey(key)).collect::<Vec<_>>() {
             let lease = &self.leases[key.0];
-            if !lease.is_idle() {
+            if !lease.is_idle() || self.is_expected(key) {
                 continue;
             }
             let until = lease.idle_since + keep;

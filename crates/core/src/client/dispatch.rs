@@ -39,6 +39,7 @@ impl<Ticket: Clone> Client<Ticket> {
             attempts: 0,
             sent: None,
             started: false,
+            interrupt: false,
             charges: None,
         }));
         if self.closed {
@@ -70,6 +71,7 @@ impl<Ticket: Clone> Client<Ticket> {
             return true;
         };
         let Some(ticket) = task.ticket.take() else { return false };
+        task.interrupt = anyway;
         out.push(Effect::Finished { ticket, task: id, outcome: Outcome::Cancelled });
         // The record stays until the slot has answered: it may be running after all.
         let message =
@@ -198,13 +200,14 @@ impl<Ticket: Clone> Client<Ticket> {
         true
     }
 
-    /// Put a task that was out back at the head of its queue.
+    /// Put a task that was out back in its place in the queue (CL-5).
     pub(super) fn requeue(&mut self, key: TaskKey) {
         let task = &mut self.tasks[key.0];
         task.sent = None;
         task.started = false;
-        let queue = self.shapes.entry(task.shape).or_default();
-        queue.push_front(key, task.priority);
+        let (id, shape, priority) = (task.id, task.shape, task.priority);
+        let queue = self.shapes.entry(shape).or_default();
+        queue.put_back(key, priority, |other| self.tasks[other.0].id < id);
     }
 
     /// End a task that is in no queue and not in flight.

@@ -98,9 +98,14 @@ impl Lease {
         self.in_flight.is_empty()
     }
 
-    /// Whether it can be given tasks at all: its link works and nobody wants it back.
+    /// Whether it can be given tasks at all: its link works and nobody wants it back before it did anything.
     pub fn usable(&self) -> bool {
-        self.link == LinkState::Up && !self.recalled
+        self.link == LinkState::Up && (!self.recalled || self.next_seq == Seq(1))
+    }
+
+    /// Whether its first link is being opened.
+    pub fn is_opening(&self) -> bool {
+        self.link == LinkState::Opening { again: false }
     }
 
     /// Whether a task that is expected to run for `expected` (none: unknown) may be sent now (LS-2).

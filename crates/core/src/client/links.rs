@@ -28,6 +28,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.lease_keys.insert(lease, key);
         self.shapes.entry(shape).or_default().leases.push(key);
         out.push(Effect::Open { key, lease });
+        self.idle_changed(now, key, out);
     }
 
     pub(super) fn on_link_up(&mut self, now: Tick, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
@@ -68,13 +69,18 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         lease.link = LinkState::Up;
         let memory = self.slots.entry((lease.node, lease.slot)).or_default();
-        memory.environment = self.environment_version;
-        let mut before = vec![ToSlot::Environment(self.environment.clone())];
-        let mut withdrawing = Vec::new();
+        let mut before = Vec::new();
+        if self.environment_version > 0 {
+            memory.environment = self.environment_version;
+            before.push(ToSlot::Environment(self.environment.clone()));
+        }
+        let (mut withdrawing, mut ending) = (Vec::new(), Vec::new());
         let mut calls = Vec::new();
         for call in lease.in_flight() {
             let task = &self.tasks[call.task.0];
-            if call.withdrawing || task.ticket.is_none() {
+            if task.interrupt {
+                ending.push(call.seq);
+            } else if call.withdrawing || task.ticket.is_none() {
                 withdrawing.push(call.seq);
             }
             if call.seq > received {
@@ -96,6 +102,9 @@ impl<Ticket: Clone> Client<Ticket> {
         lease.resend(calls);
         if !withdrawing.is_empty() {
             lease.say(ToSlot::Withdraw { calls: withdrawing });
+        }
+        if !ending.is_empty() {
+            lease.say(ToSlot::Cancel { calls: ending });
         }
         let shape = lease.shape;
         out.push(Effect::Send { key, now: true });

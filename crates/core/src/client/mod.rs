@@ -292,6 +292,11 @@ impl<Ticket: Clone> Client<Ticket> {
                 }
             }
         }
+        for tasks in self.shapes.values().flat_map(Queue::by_priority) {
+            if !tasks.iter().is_sorted_by_key(|key| self.tasks[key.0].id) {
+                return Err("CL-5: tasks are queued out of order".into());
+            }
+        }
         for (index, lease) in &self.leases {
             lease.check()?;
             for call in lease.in_flight() {

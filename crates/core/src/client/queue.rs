@@ -57,10 +57,12 @@ impl Queue {
         self.waiting.of(priority).push_back(task);
     }
 
-    /// A task that was out already goes before those that were not.
-    pub fn push_front(&mut self, task: TaskKey, priority: i32) {
+    /// A task that was out already goes where it was: before all that came later.
+    pub fn put_back(&mut self, task: TaskKey, priority: i32, came_before: impl Fn(TaskKey) -> bool) {
         self.length += 1;
-        self.waiting.of(priority).push_front(task);
+        let tasks = self.waiting.of(priority);
+        let place = tasks.partition_point(|other| came_before(*other));
+        tasks.insert(place, task);
     }
 
     pub fn front(&mut self) -> Option<TaskKey> {
@@ -110,6 +112,11 @@ impl Queue {
         self.waiting.ordinary.iter().chain(self.waiting.others.values().flatten()).copied()
     }
 
+    /// The tasks of each priority, in their order.
+    pub fn by_priority(&self) -> impl Iterator<Item = &VecDeque<TaskKey>> {
+        std::iter::once(&self.waiting.ordinary).chain(self.waiting.others.values())
+    }
+
     pub fn forget_lease(&mut self, key: LeaseKey) {
         self.idle.retain(|other| *other != key);
         self.open.retain(|other| *other != key);
@@ -127,11 +134,12 @@ mod tests {
         for (task, priority) in [(1, 0), (2, -5), (3, 7), (4, 0), (5, 7)] {
             queue.push(TaskKey(task), priority);
         }
-        queue.push_front(TaskKey(6), 0);
+        queue.put_back(TaskKey(6), 0, |_| false);
+        queue.put_back(TaskKey(7), 0, |other| other != TaskKey(4));
         assert!(queue.remove(TaskKey(4), 0));
         assert!(!queue.remove(TaskKey(4), 0));
         assert_eq!(queue.front(), Some(TaskKey(3)));
-        assert_eq!(queue.drain(), [3, 5, 6, 1, 2].map(TaskKey));
+        assert_eq!(queue.drain(), [3, 5, 6, 1, 7, 2].map(TaskKey));
         assert_eq!((queue.len(), queue.front()), (0, None));
     }
 }

@@ -43,7 +43,9 @@ impl<Ticket: Clone> Client<Ticket> {
             return self.finish_unplaced(call.task, Outcome::Cancelled, out);
         }
         task.attempts += 1;
-        self.functions.learn(task.function, reply.took);
+        if reply.status != Status::Cancelled {
+            self.functions.learn(task.function, reply.took);
+        }
         let outcome = match reply.status {
             Status::Value => Outcome::Value(reply.payload),
             Status::Raised => Outcome::Raised(reply.payload),

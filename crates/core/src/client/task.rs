@@ -80,6 +80,8 @@ pub(super) struct Task<Ticket> {
     /// Where it is in flight; none while it is queued.
     pub sent: Option<(LeaseKey, Seq)>,
     pub started: bool,
+    /// To be ended even while it runs; nobody waits for its outcome.
+    pub interrupt: bool,
     /// Almost always empty, so that it costs a task one word.
     pub charges: Option<Box<Vec<Charge>>>,
 }

@@ -27,19 +27,20 @@ enum Verdict {
 impl<Ticket: Clone> Client<Ticket> {
     /// If slots of this shape are idle while others have work ahead, take some of it back.
     pub(super) fn balance(&mut self, now: Tick, shape: Shape, out: &mut Vec<Effect<Ticket>>) {
-        let Some(queue) = self.shapes.get(&shape) else { return };
-        if queue.len() > 0 || queue.in_flight < 2 {
+        if !self.is_slack(shape) {
             return;
         }
-        let idle = queue.idle.iter().any(|key| self.leases[key.0].accepts(&self.config, None));
-        if !idle {
-            return;
-        }
+        let leases = self.shapes[&shape].leases.iter();
         let victims: Vec<LeaseKey> =
-            queue.leases.iter().copied().filter(|key| self.leases[key.0].in_flight().len() > 1).collect();
-        let mut taken = false;
+            leases.copied().filter(|key| self.leases[key.0].in_flight().len() > 1).collect();
+        let taken = victims.iter().fold(false, |taken, key| self.take_back_unsent(*key) || taken);
+        if taken {
+            self.fill(now, shape, out);
+            if !self.is_slack(shape) {
+                return;
+            }
+        }
         for key in victims {
-            taken |= self.take_back_unsent(key);
             match self.judge(now, key) {
                 Verdict::All => self.ask_back(key, usize::MAX, out),
                 Verdict::Half => {
@@ -53,8 +54,22 @@ impl<Ticket: Clone> Client<Ticket> {
                 Verdict::No => {}
             }
         }
-        if taken {
-            self.fill(now, shape, out);
+    }
+
+    /// Whether a slot has nothing to do and no task waits for one.
+    fn is_slack(&self, shape: Shape) -> bool {
+        let Some(queue) = self.shapes.get(&shape) else { return false };
+        let mut idle = queue.idle.iter();
+        queue.len() == 0
+            && queue.in_flight >= 2
+            && idle.any(|key| self.leases[key.0].accepts(&self.config, None))
+    }
+
+    /// Somebody else wants the lease: what waits behind the call that runs goes to other slots.
+    pub(super) fn ask_back_waiting(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
+        let lease = &self.leases[key.0];
+        if lease.link == LinkState::Up && lease.backlog_behind() >= WORTH_ASKING {
+            self.ask_back(key, usize::MAX, out);
         }
     }
 

@@ -94,6 +94,9 @@ impl Slot {
         // What was sent over the link that broke may never have arrived.
         self.sent = self.unacked_from;
         effects.push(Effect::Send(FromSlot::Hello { received: self.received }));
+        if let Some(call) = self.running.filter(|_| self.announced == self.running) {
+            effects.push(Effect::Send(FromSlot::Running { call }));
+        }
     }
 
     fn on_call(&mut self, call: Call) {
