@@ -104,6 +104,7 @@ class Zygote:
     def next(self) -> Birth | None:
         """The next slot to fork; None when the node is gone or says so. Reaps and reports deaths meanwhile."""
     def forked(self, birth: Birth, pid: int) -> None: ...
+    def not_forked(self, birth: Birth, errno: int) -> None: ...
 
 class Birth:
     """One slot to be: its id and the descriptors it starts with."""

@@ -4,6 +4,7 @@
 //! * LK-2: a half-read frame belongs to the link, so an interrupted reader loses nothing.
 //! * LK-3: bytes go out in the order they were queued.
 
+use crate::kept::Kept;
 use crate::spin;
 use bytes::BufMut;
 use paceline_proto::frame::{self, Decoder, Frame};
@@ -30,7 +31,7 @@ pub enum Received {
 }
 
 pub struct Link {
-    socket: Arc<OwnedFd>,
+    socket: Arc<Kept>,
     decoder: Decoder,
     out: Vec<u8>,
     sent: usize,
@@ -39,11 +40,17 @@ pub struct Link {
 
 impl Link {
     pub fn new(socket: OwnedFd) -> Link {
-        Link { socket: Arc::new(socket), decoder: Decoder::default(), out: Vec::new(), sent: 0, peer_cpu: u16::MAX }
+        Link {
+            socket: Arc::new(Kept::new(socket)),
+            decoder: Decoder::default(),
+            out: Vec::new(),
+            sent: 0,
+            peer_cpu: u16::MAX,
+        }
     }
 
     /// The socket, for a thread that waits on it while others use the link.
-    pub fn socket(&self) -> Arc<OwnedFd> {
+    pub fn socket(&self) -> Arc<Kept> {
         self.socket.clone()
     }
 

@@ -1,7 +1,8 @@
 //! Waiting: wake-ups from other threads, timers, and readiness of descriptors.
 
+use crate::kept::Kept;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
@@ -9,11 +10,11 @@ use std::io;
 use std::time::Duration;
 
 /// Wakes a thread that waits for this descriptor to become readable.
-pub struct Wake(OwnedFd);
+pub struct Wake(Kept);
 
 impl Wake {
     pub fn new() -> io::Result<Wake> {
-        Ok(Wake(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        Ok(Wake(Kept::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
     pub fn wake(&self) {
@@ -33,12 +34,12 @@ impl AsFd for Wake {
 }
 
 /// A timer that makes its descriptor readable. Arming it wakes nobody: the kernel's own timer does, when it is time.
-pub struct Timer(OwnedFd);
+pub struct Timer(Kept);
 
 impl Timer {
     pub fn new() -> io::Result<Timer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(Timer(timerfd_create(TimerfdClockId::Monotonic, flags)?))
+        Ok(Timer(Kept::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)))
     }
 
     /// Fire once, `after` from now; a later call replaces an earlier one.

@@ -22,7 +22,10 @@ struct Inner {
 
 enum Store {
     /// Outcomes from index `first` on, with gaps for those still to come.
-    InOrder { outcomes: VecDeque<Option<Outcome>>, first: u32 },
+    InOrder {
+        outcomes: VecDeque<Option<Outcome>>,
+        first: u32,
+    },
     AsTheyCome(VecDeque<Outcome>),
 }
 
@@ -34,7 +37,10 @@ impl Batch {
         } else {
             Store::AsTheyCome(VecDeque::new())
         };
-        Arc::new(Batch { waiter: Waiter::new(0), inner: Mutex::new(Inner { store, done: 0, target: 0, failed: false }) })
+        Arc::new(Batch {
+            waiter: Waiter::new(0),
+            inner: Mutex::new(Inner { store, done: 0, target: 0, failed: false }),
+        })
     }
 
     /// How many outcomes have come, taken or not.

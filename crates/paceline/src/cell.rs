@@ -59,8 +59,12 @@ struct Inner {
 
 impl Cell {
     pub(crate) fn new() -> Arc<Cell> {
-        let inner =
-            Inner { outcome: None, task: (TaskKey(usize::MAX), TaskId(0)), waiters: Vec::new(), notice: None };
+        let inner = Inner {
+            outcome: None,
+            task: (TaskKey(usize::MAX), TaskId(0)),
+            waiters: Vec::new(),
+            notice: None,
+        };
         Arc::new(Cell { status: AtomicU8::new(PENDING), inner: Mutex::new(inner) })
     }
 

@@ -13,11 +13,11 @@ use crate::session::{Guarded, Shared};
 use crate::state::{State, tick};
 use paceline_core::Tick;
 use paceline_core::client::LeaseKey;
+use paceline_net::kept::Kept;
 use paceline_net::spin::{self, Looked};
 use parking_lot::MutexGuard;
 use rustix::event::epoll;
 use rustix::event::{Timespec, epoll::Event};
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ impl Shared {
 }
 
 /// Where the answer to the focused task will come from, if it is worth waiting for awake.
-fn spin_spot(state: &mut State, cell: &Cell) -> Option<(LeaseKey, Arc<OwnedFd>)> {
+fn spin_spot(state: &mut State, cell: &Cell) -> Option<(LeaseKey, Arc<Kept>)> {
     let (key, id) = cell.key();
     let (lease, expected) = state.core.location(key, id)?;
     if expected.is_some_and(|expected| expected > SPIN_WORTH) {
@@ -202,7 +202,7 @@ fn spin_spot(state: &mut State, cell: &Cell) -> Option<(LeaseKey, Arc<OwnedFd>)>
 }
 
 /// Wait until links are ready and collect their keys.
-pub(crate) fn wait_for_links(epoll: &OwnedFd, timeout: Duration, ready: &mut Vec<u64>) -> Result<(), Errno> {
+pub(crate) fn wait_for_links(epoll: &Kept, timeout: Duration, ready: &mut Vec<u64>) -> Result<(), Errno> {
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
     let mut events = [MaybeUninit::<Event>::uninit(); 64];
     let (events, _) = epoll::wait(epoll, &mut events, Some(&timeout))?;

@@ -9,17 +9,21 @@ use crate::reactor;
 use crate::state::{Print, State, tick};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Config, Event, Spec};
-use paceline_net::poll::{Timer, Wake};
+use paceline_net::kept::{self, Kept};
+use paceline_net::poll::{self, Timer, Wake};
 use paceline_proto::data::Environment;
 use paceline_proto::{Bytes, ClientId, FunctionId};
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::fd::OwnedFd;
+use rustix::event::{PollFd, PollFlags};
 use std::io;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a closing cluster may go on talking: slots have a second to leave.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// What the session's lock guards.
 pub(crate) struct Guarded {
@@ -31,7 +35,7 @@ pub(crate) struct Guarded {
 
 pub(crate) struct Shared {
     pub state: Mutex<Guarded>,
-    pub links_epoll: Arc<OwnedFd>,
+    pub links_epoll: Arc<Kept>,
     pub leader_wake: Wake,
     pub reactor_wake: Wake,
     pub timer: Timer,
@@ -55,6 +59,7 @@ pub fn after_fork_in_child() {
     if let Some(mut sessions) = SESSIONS.try_lock() {
         sessions.drain(..).filter_map(|session| session.upgrade()).for_each(std::mem::forget);
     }
+    kept::close_in_child();
 }
 
 static SESSIONS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
@@ -103,7 +108,7 @@ impl Session {
         let cpus = config.cpus;
         let mut cluster = Embedded::start(config)?;
         let control = cluster.control();
-        let links_epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
+        let links_epoll = Arc::new(Kept::new(epoll::create(CreateFlags::CLOEXEC)?));
         let leader_wake = Wake::new()?;
         epoll::add(&links_epoll, &leader_wake, EventData::new_u64(LEADER_WAKE), EventFlags::IN)?;
         let notifier = Arc::new(Notifier::new(enter));
@@ -248,14 +253,18 @@ impl Session {
         if let Some(reactor) = self.shared.reactor.lock().take() {
             let _ = reactor.join();
         }
-        // The cluster's last words, such as output still in the pipes.
+        // The cluster's last words, such as output still in the pipes, and then its end.
         let mut state = self.shared.state.lock();
-        state.inner.cluster.shutdown();
+        state.inner.cluster.close();
+        let until = Instant::now() + LAST_WORDS;
         while state.inner.on_control() {
-            if !paceline_net::poll::readable(&state.inner.control) {
+            let left = until.saturating_duration_since(Instant::now());
+            let mut one = [PollFd::new(&state.inner.control, PollFlags::IN)];
+            if left.is_zero() || poll::wait(&mut one, Some(left)).is_err() {
                 break;
             }
         }
+        state.inner.cluster.shutdown();
         drop(state);
         self.shared.notifier.close();
         cancelled

@@ -8,6 +8,7 @@ use crate::embedded::Embedded;
 use crate::notify::{Notice, Notifier};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey};
+use paceline_net::kept::Kept;
 use paceline_net::spin::{Looked, Spinner};
 use paceline_net::{Link, Received, clock};
 use paceline_proto::control::{HeadToClient, Stream};
@@ -35,7 +36,7 @@ pub(crate) struct State {
     links: Vec<Option<Data>>,
     by_lease: HashMap<LeaseId, LeaseKey>,
     /// All data links, for whoever waits for them.
-    epoll: Arc<OwnedFd>,
+    epoll: Arc<Kept>,
     notifier: Arc<Notifier>,
     print: Print,
     /// Links with calls that wait for company.
@@ -65,7 +66,7 @@ impl State {
         core: Client<Ticket>,
         cluster: Embedded,
         control: OwnedFd,
-        epoll: Arc<OwnedFd>,
+        epoll: Arc<Kept>,
         notifier: Arc<Notifier>,
         print: Print,
     ) -> State {
@@ -260,7 +261,7 @@ impl State {
     }
 
     /// The socket of a lease, if its answer is worth waiting for awake.
-    pub fn spin_socket(&mut self, key: LeaseKey) -> Option<Arc<OwnedFd>> {
+    pub fn spin_socket(&mut self, key: LeaseKey) -> Option<Arc<Kept>> {
         let data = self.link(key)?;
         data.spinner.wants_to(data.link.peer_cpu()).then(|| data.link.socket())
     }
@@ -274,7 +275,7 @@ impl State {
 
 impl Data {
     /// Send what the socket takes; for the rest, be told when it takes more.
-    fn write(&mut self, epoll: &OwnedFd, key: LeaseKey) {
+    fn write(&mut self, epoll: &Kept, key: LeaseKey) {
         let all = self.link.flush().unwrap_or(true);
         if all == self.watches_write {
             self.watches_write = !all;

@@ -26,40 +26,88 @@ pub enum ClientToHead {
 /// Head to client.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum HeadToClient {
-    Welcome { cluster: ClusterId, epoch: Epoch },
+    Welcome {
+        cluster: ClusterId,
+        epoch: Epoch,
+    },
     /// A slot is yours: open a data connection to its node and name the lease.
-    Granted { lease: LeaseId, node: NodeId, slot: SlotId, shape: Shape },
+    Granted {
+        lease: LeaseId,
+        node: NodeId,
+        slot: SlotId,
+        shape: Shape,
+    },
     /// Give this lease back after the task it runs.
-    Recall { lease: LeaseId },
+    Recall {
+        lease: LeaseId,
+    },
     /// The lease is over: its slot died, or its node did.
-    Ended { lease: LeaseId, death: Death },
+    Ended {
+        lease: LeaseId,
+        death: Death,
+    },
     /// No node can ever hold this shape; `largest` is the most any node has.
-    Unplaceable { shape: Shape, largest: Resources },
+    Unplaceable {
+        shape: Shape,
+        largest: Resources,
+    },
     /// Lines that user code in this slot printed.
-    Output { slot: SlotId, stream: Stream, #[serde(with = "serde_bytes")] text: Vec<u8> },
+    Output {
+        slot: SlotId,
+        stream: Stream,
+        #[serde(with = "serde_bytes")]
+        text: Vec<u8>,
+    },
 }
 
 /// Node to head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeToHead {
     /// Opens or reopens the link: what the node has and which leases live on it.
-    Join { node: NodeId, incarnation: Incarnation, name: String, total: Resources, leases: Vec<Placement> },
+    Join {
+        node: NodeId,
+        incarnation: Incarnation,
+        name: String,
+        total: Resources,
+        leases: Vec<Placement>,
+    },
     /// The lease has its slot.
-    Placed { lease: LeaseId, slot: SlotId },
+    Placed {
+        lease: LeaseId,
+        slot: SlotId,
+    },
     /// The lease is over, either because it was told so (`death` is none) or because the slot died.
-    Ended { lease: LeaseId, death: Option<Death> },
-    Output { client: ClientId, slot: SlotId, stream: Stream, #[serde(with = "serde_bytes")] text: Vec<u8> },
+    Ended {
+        lease: LeaseId,
+        death: Option<Death>,
+    },
+    Output {
+        client: ClientId,
+        slot: SlotId,
+        stream: Stream,
+        #[serde(with = "serde_bytes")]
+        text: Vec<u8>,
+    },
     Heartbeat,
 }
 
 /// Head to node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum HeadToNode {
-    Welcome { cluster: ClusterId, epoch: Epoch },
+    Welcome {
+        cluster: ClusterId,
+        epoch: Epoch,
+    },
     /// Find a slot for this lease.
-    Place { lease: LeaseId, client: ClientId, shape: Shape },
+    Place {
+        lease: LeaseId,
+        client: ClientId,
+        shape: Shape,
+    },
     /// End the lease. Its slot stays warm for the same client unless something still runs in it.
-    End { lease: LeaseId },
+    End {
+        lease: LeaseId,
+    },
     /// The cluster is closing.
     Bye,
 }
@@ -113,9 +161,16 @@ pub enum NodeToZygote {
 /// Zygote to node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ZygoteToNode {
-    Forked { slot: SlotId, pid: u32 },
+    Forked {
+        slot: SlotId,
+        pid: u32,
+    },
     /// A slot has ended and was reaped, with its process group.
-    Exited { slot: SlotId, pid: u32, cause: crate::death::DeathCause },
+    Exited {
+        slot: SlotId,
+        pid: u32,
+        cause: crate::death::DeathCause,
+    },
 }
 
 macro_rules! control_message {

@@ -20,7 +20,7 @@ impl Resources {
     /// A fraction of CPUs, rounded to 1/10,000; `None` if it is negative, not a number, or absurdly large.
     pub fn fractional_cpus(count: f64) -> Option<Resources> {
         let units = (count * UNIT as f64).round();
-        (units >= 0.0 && units < 1e15).then_some(Resources { cpus: units as u64 })
+        (0.0..1e15).contains(&units).then_some(Resources { cpus: units as u64 })
     }
 
     /// CPUs, rounded up, at least one: how many threads a slot with these resources may use.
@@ -43,12 +43,12 @@ impl Resources {
 
     /// How often this fits into `whole`; without any need, as often as there are CPUs.
     pub fn times_in(&self, whole: &Resources) -> u64 {
-        if self.cpus == 0 { whole.threads() } else { whole.cpus / self.cpus }
+        whole.cpus.checked_div(self.cpus).unwrap_or_else(|| whole.threads())
     }
 
     /// The largest share of `whole` that any resource takes, in 1/1,000,000.
     pub fn dominant_share(&self, whole: &Resources) -> u64 {
-        if whole.cpus == 0 { 0 } else { self.cpus.saturating_mul(1_000_000) / whole.cpus }
+        self.cpus.saturating_mul(1_000_000).checked_div(whole.cpus).unwrap_or(0)
     }
 }
 

@@ -127,7 +127,8 @@ impl FutureBase {
             },
             Some(Outcome::Cancelled) => Resolved::Cancelled,
             Some(outcome) => {
-                let of = Of { task: task.cell.task(), function: &task.function, node: task.session.node_name() };
+                let of =
+                    Of { task: task.cell.task(), function: &task.function, node: task.session.node_name() };
                 match outcome::resolve(py, outcome, &of) {
                     Ok(value) => Resolved::Value(value.unbind()),
                     Err(error) => Resolved::Error(error.into_value(py).into_any()),
@@ -256,7 +257,8 @@ impl FutureBase {
         {
             return Ok(condition.clone_ref(py));
         }
-        let condition = py.import(intern!(py, "threading"))?.getattr(intern!(py, "Condition"))?.call0()?.unbind();
+        let condition =
+            py.import(intern!(py, "threading"))?.getattr(intern!(py, "Condition"))?.call0()?.unbind();
         let kept = {
             let mut python = this.python.lock();
             let extras = python.extras.get_or_insert_default();

@@ -80,9 +80,9 @@ fn lost(py: Python<'_>, kind: &str, fields: &Bound<'_, PyDict>) -> PyErr {
 }
 
 fn remote_error(py: Python<'_>, bytes: &[u8]) -> PyErr {
-    let made = py.import(intern!(py, "paceline._outcome")).and_then(|module| {
-        module.getattr(intern!(py, "remote_error"))?.call1((PyBytes::new(py, bytes),))
-    });
+    let made = py
+        .import(intern!(py, "paceline._outcome"))
+        .and_then(|module| module.getattr(intern!(py, "remote_error"))?.call1((PyBytes::new(py, bytes),)));
     made.map_or_else(|error| error, PyErr::from_value)
 }
 

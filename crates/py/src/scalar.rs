@@ -69,7 +69,8 @@ impl Writer<'_> {
         } else if let Ok(dict) = value.cast_exact::<PyDict>() {
             self.containers.push(value.as_ptr() as usize);
             self.out.extend_from_slice(&[EMPTY_DICT, MARK]);
-            let written = dict.iter().all(|(key, item)| write_scalar(&key, self.out) && self.write(&item, depth));
+            let written =
+                dict.iter().all(|(key, item)| write_scalar(&key, self.out) && self.write(&item, depth));
             self.out.push(SETITEMS);
             written
         } else if let Ok(tuple) = value.cast_exact::<PyTuple>() {

@@ -25,9 +25,17 @@ const THREAD_COUNTS: [&str; 5] = [
 #[pyfunction]
 pub fn slot_main(py: Python<'_>, zygote: &Bound<'_, Zygote>, birth: &Bound<'_, Birth>) -> PyResult<()> {
     let (slot, control, page) = birth.get().become_slot(zygote.get())?;
+    let hook = PyDict::new(py);
+    hook.set_item("after_in_child", wrap_pyfunction!(after_fork_in_slot, py)?)?;
+    py.import("os")?.getattr("register_at_fork")?.call((), Some(&hook))?;
     let runtime =
         Runtime::start(slot, control, page).map_err(|error| PyOSError::new_err(error.to_string()))?;
     Slot { runtime, functions: HashMap::new(), last: None }.serve(py)
+}
+
+#[pyfunction]
+fn after_fork_in_slot() {
+    paceline_slot::after_fork_in_child();
 }
 
 struct Slot {
@@ -42,7 +50,13 @@ impl Slot {
         let mut finished: Option<(Seq, Status, Bytes)> = None;
         loop {
             match self.runtime.advance(finished.take()) {
-                Some(Next::Call(call)) => finished = Some(self.run(py, &call)),
+                Some(Next::Call(call)) => {
+                    finished = Some(self.run(py, &call));
+                    if paceline_slot::is_forked_child() {
+                        // The function forked and returned in the child, too. Only its parent answers.
+                        return Ok(());
+                    }
+                }
                 Some(Next::Environment(environment)) => self.bind(py, environment)?,
                 Some(Next::Exit) => return Ok(()),
                 None => {
@@ -96,7 +110,8 @@ impl Slot {
 
     fn load(&mut self, py: Python<'_>, id: FunctionId) -> PyResult<Py<PyAny>> {
         let bytes = self.runtime.function(id);
-        let bytes = bytes.ok_or_else(|| PyRuntimeError::new_err("the call names a function that was not sent"))?;
+        let bytes =
+            bytes.ok_or_else(|| PyRuntimeError::new_err("the call names a function that was not sent"))?;
         let module = py.import(intern!(py, "paceline._slot"))?;
         let function = module.getattr(intern!(py, "load"))?.call1((PyBytes::new(py, &bytes),))?.unbind();
         self.functions.insert(id, function.clone_ref(py));

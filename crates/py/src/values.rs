@@ -65,7 +65,9 @@ pub fn encode(value: &Bound<'_, PyAny>, root: Root, out: &mut Vec<u8>) -> PyResu
     }
     let bytes = match plain(value) {
         Ok(bytes) if memmem::find(bytes.as_bytes(), b"__main__").is_none() => bytes,
-        Err(error) if !error.is_instance_of::<pyo3::exceptions::PyException>(value.py()) => return Err(error),
+        Err(error) if !error.is_instance_of::<pyo3::exceptions::PyException>(value.py()) => {
+            return Err(error);
+        }
         _ => by_value(value, root)?,
     };
     out.extend_from_slice(bytes.as_bytes());
@@ -100,10 +102,7 @@ pub fn build(write: impl FnOnce(&mut Vec<u8>) -> PyResult<()>) -> PyResult<Bytes
     // Taken out for the time of writing: pickling may run user code that gets here again.
     let mut buffer = BUFFER.take();
     buffer.clear();
-    let result = write(&mut buffer);
-    if let Err(error) = result {
-        return Err(error);
-    }
+    write(&mut buffer)?;
     if buffer.len() > SCRATCH {
         return Ok(Bytes::from(buffer));
     }
@@ -113,7 +112,10 @@ pub fn build(write: impl FnOnce(&mut Vec<u8>) -> PyResult<()>) -> PyResult<Bytes
 }
 
 /// Call with one argument, the quickest way a stable interface has.
-pub fn call_one<'py>(function: &Bound<'py, PyAny>, argument: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub fn call_one<'py>(
+    function: &Bound<'py, PyAny>,
+    argument: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
     // SAFETY: live objects, and the list of arguments ends with null.
     unsafe {

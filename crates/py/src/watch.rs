@@ -22,10 +22,7 @@ pub struct Watch {
 #[pymethods]
 impl Watch {
     #[new]
-    fn new(
-        globals: Vec<(Py<PyDict>, Py<PyString>, Py<PyAny>)>,
-        cells: Vec<(Py<PyAny>, Py<PyAny>)>,
-    ) -> Watch {
+    fn new(globals: Vec<(Py<PyDict>, Py<PyString>, Py<PyAny>)>, cells: Vec<(Py<PyAny>, Py<PyAny>)>) -> Watch {
         Watch { globals, cells }
     }
 

@@ -43,6 +43,13 @@ impl Zygote {
         let (Some(birth), Some(zygote)) = (taken, &mut *self.inner.lock()) else { return Ok(()) };
         zygote.forked(birth, pid).map_err(os_error)
     }
+
+    fn not_forked(&self, birth: &Bound<'_, Birth>, errno: i32) {
+        let taken = birth.get().inner.lock().take();
+        if let (Some(birth), Some(zygote)) = (taken, &mut *self.inner.lock()) {
+            zygote.not_forked(birth, errno);
+        }
+    }
 }
 
 #[pyclass(frozen, module = "paceline._native")]

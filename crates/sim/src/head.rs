@@ -83,13 +83,16 @@ impl Sim {
     pub(crate) fn head_hears_client(&mut self, link: LinkId, client: usize, message: ClientToHead) {
         let id = self.clients[client].id;
         if matches!(message, ClientToHead::Hello { .. }) {
-            // The end of an older link is reported first.
-            match self.head.clients.insert(id, link) {
-                Some(older) if older != link => {
+            match self.head.clients.get(&id) {
+                // The end of an older link is reported first.
+                Some(&older) if older < link => {
                     self.head_handles(Event::ClientDown { client: id, dead: false });
                 }
+                // This is the older one: what it says was overtaken.
+                Some(&newer) if newer > link => return self.close_end(link, End::Far),
                 _ => {}
             }
+            self.head.clients.insert(id, link);
         }
         if self.head.clients.get(&id) == Some(&link) {
             self.head_handles(Event::FromClient(id, message));
@@ -108,10 +111,12 @@ impl Sim {
     pub(crate) fn head_hears_node(&mut self, link: LinkId, node: usize, message: NodeToHead) {
         let id = self.nodes[node].id;
         if matches!(message, NodeToHead::Join { .. }) {
-            match self.head.nodes.insert(id, link) {
-                Some(older) if older != link => self.head_handles(Event::NodeDown(id)),
+            match self.head.nodes.get(&id) {
+                Some(&older) if older < link => self.head_handles(Event::NodeDown(id)),
+                Some(&newer) if newer > link => return self.close_end(link, End::Far),
                 _ => {}
             }
+            self.head.nodes.insert(id, link);
         }
         if self.head.nodes.get(&id) == Some(&link) {
             self.head_handles(Event::FromNode(id, message));

@@ -9,6 +9,7 @@
 
 use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, LinkInUse, SERVE_AFTER, Shared, State};
 use paceline_net::control::{Inbox, Outbox};
+use paceline_net::kept::Kept;
 use paceline_net::{clock, poll, signals};
 use paceline_proto::control::{NodeToSlot, SlotToNode};
 use paceline_proto::{LeaseId, SlotId};
@@ -79,7 +80,7 @@ impl Companion {
     }
 
     /// The link, if it is the companion's to serve now.
-    fn served_link(&self) -> Option<(Arc<OwnedFd>, PollFlags)> {
+    fn served_link(&self) -> Option<(Arc<Kept>, PollFlags)> {
         let state = self.shared.state.lock();
         if !state.companion_serves {
             return None;

@@ -10,3 +10,18 @@ mod runtime;
 pub mod zygote;
 
 pub use runtime::{Next, Runtime};
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// In a child that user code forked: this process is no slot. Its copies of our descriptors close, and should the user's
+/// function return here, [`is_forked_child`] says that there is nobody to answer.
+pub fn after_fork_in_child() {
+    FORKED.store(true, Ordering::SeqCst);
+    paceline_net::kept::close_in_child();
+}
+
+pub fn is_forked_child() -> bool {
+    FORKED.load(Ordering::SeqCst)
+}

@@ -7,6 +7,7 @@
 
 use crate::companion;
 use paceline_core::slot::{Effect, Slot};
+use paceline_net::kept::Kept;
 use paceline_net::{Link, Page, Received, clock, poll, spin};
 use paceline_proto::control::SlotToNode;
 use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
@@ -49,7 +50,7 @@ pub(crate) struct Shared {
     /// Wakes the companion.
     pub companion_wake: poll::Wake,
     pub companion_timer: poll::Timer,
-    pub control: OwnedFd,
+    pub control: Kept,
 }
 
 pub(crate) struct State {
@@ -83,7 +84,12 @@ pub(crate) struct LinkInUse {
 
 impl LinkInUse {
     pub fn new(socket: OwnedFd) -> LinkInUse {
-        LinkInUse { link: Link::new(socket), spinner: spin::Spinner::of_slot(), last_flush: 0, unsent_bytes: 0 }
+        LinkInUse {
+            link: Link::new(socket),
+            spinner: spin::Spinner::of_slot(),
+            last_flush: 0,
+            unsent_bytes: 0,
+        }
     }
 }
 
@@ -188,7 +194,9 @@ fn encode_replies(message: &FromSlot, out: &mut Vec<u8>) {
         if let Err(error) = one.encode(out) {
             let payload = Bytes::from(error.to_string());
             let reply = Reply { status: Status::Unsendable, payload, ..reply.clone() };
-            FromSlot::Replies { first, replies: vec![reply] }.encode(out).expect("a short reply fits a frame");
+            FromSlot::Replies { first, replies: vec![reply] }
+                .encode(out)
+                .expect("a short reply fits a frame");
         }
     }
 }
@@ -207,7 +215,7 @@ impl Runtime {
             main_wake: poll::Wake::new()?,
             companion_wake: poll::Wake::new()?,
             companion_timer: poll::Timer::new()?,
-            control,
+            control: Kept::new(control),
         });
         companion::start(slot, shared.clone())?;
         Ok(Runtime { shared })
@@ -311,7 +319,7 @@ impl Runtime {
     }
 
     /// None if there is something to do already.
-    fn start_waiting(&self) -> Option<(Option<Arc<OwnedFd>>, bool, PollFlags)> {
+    fn start_waiting(&self) -> Option<(Option<Arc<Kept>>, bool, PollFlags)> {
         let mut state = self.shared.state.lock();
         if state.exit || state.core.has_waiting() {
             return None;

@@ -35,7 +35,12 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     while (birth := zygote.next()) is not None:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # The node waits a little and asks again.
+            zygote.not_forked(birth, error.errno or 0)
+            continue
         if pid == 0:
             _live(zygote, birth)
         zygote.forked(birth, pid)

@@ -12,6 +12,8 @@ enum Blame {
     Ran,
     /// It may have run, or had run and its result is lost.
     Lost,
+    /// Its node is lost, and it may have begun there and go on: sent again for free, as another run.
+    Doubtful,
     /// It had not begun: sent again for free.
     NotBegun,
 }
@@ -43,7 +45,9 @@ impl<Ticket: Clone> Client<Ticket> {
         let first = calls.front().map(|call| call.seq);
         for call in &calls {
             let blame = match death.cause {
+                _ if call.seq > lease.last_sent() => Blame::NotBegun,
                 DeathCause::NodeLost if Some(call.seq) == first => Blame::Lost,
+                DeathCause::NodeLost => Blame::Doubtful,
                 _ if death.running == Some(call.seq) => Blame::Ran,
                 _ if call.seq <= death.finished => Blame::Lost,
                 _ => Blame::NotBegun,
@@ -64,11 +68,12 @@ impl<Ticket: Clone> Client<Ticket> {
             return;
         }
         if blame == Blame::NotBegun {
-            // On a lost node it may have begun after all, and may go on there: the next run has another number.
-            task.attempts += u32::from(charge.cause == DeathCause::NodeLost);
             return self.requeue(key);
         }
         task.attempts += 1;
+        if blame == Blame::Doubtful {
+            return self.requeue(key);
+        }
         let charges = task.charges.get_or_insert_default();
         charges.push(charge);
         let killed = charges.iter().filter(|charge| charge.cause != DeathCause::NodeLost).count();

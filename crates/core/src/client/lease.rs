@@ -48,6 +48,7 @@ pub(super) struct Lease {
     pub in_idle: bool,
     pub in_open: bool,
     next_seq: Seq,
+    last_sent: Seq,
     in_flight: VecDeque<InFlight>,
     backlog: Duration,
     /// Replies received.
@@ -79,6 +80,7 @@ impl Lease {
             in_idle: false,
             in_open: false,
             next_seq: Seq(1),
+            last_sent: Seq(0),
             in_flight: VecDeque::new(),
             backlog: Duration::ZERO,
             replies: 0,
@@ -176,10 +178,17 @@ impl Lease {
         self.backlog.saturating_sub(first)
     }
 
+    /// The last call that was handed to a link: later ones have gone nowhere yet.
+    pub fn last_sent(&self) -> Seq {
+        self.last_sent
+    }
+
     /// Take back calls that have not been handed to the link yet, all but the first in flight.
     pub fn take_unsent(&mut self) -> Vec<InFlight> {
-        let Some(first_unsent) = self.calls.first().map(|call| call.seq) else { return Vec::new() };
-        let keep = self.in_flight.partition_point(|call| call.seq < first_unsent).max(1);
+        let keep = self.in_flight.partition_point(|call| call.seq <= self.last_sent).max(1);
+        if keep >= self.in_flight.len() {
+            return Vec::new();
+        }
         let taken: Vec<InFlight> = self.in_flight.drain(keep..).collect();
         for call in &taken {
             self.backlog = self.backlog.saturating_sub(call.expected);
@@ -239,7 +248,8 @@ impl Lease {
             return;
         }
         messages.append(&mut self.before_calls);
-        if !self.calls.is_empty() {
+        if let Some(last) = self.calls.last() {
+            self.last_sent = last.seq;
             self.acked = self.replies;
             self.unacked_bytes = 0;
             messages.push(ToSlot::Run { acked: self.replies, calls: std::mem::take(&mut self.calls) });

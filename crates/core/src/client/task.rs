@@ -83,5 +83,6 @@ pub(super) struct Task<Ticket> {
     /// To be ended even while it runs; nobody waits for its outcome.
     pub interrupt: bool,
     /// Almost always empty, so that it costs a task one word.
+    #[expect(clippy::box_collection, reason = "a task is one of millions, and almost none has charges")]
     pub charges: Option<Box<Vec<Charge>>>,
 }
