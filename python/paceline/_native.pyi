@@ -4,14 +4,17 @@ Nothing here is public: users meet `paceline` itself. Two sides use it: client p
 `FutureBase`, `Watch`) and slots (`Zygote`, `slot_main`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CellType
-from typing import Any
+from typing import Any, Self, final
+
+from typing_extensions import disjoint_base
 
 from paceline._future import Future
 
 __version__: str
 
+@final
 class Watch:
     """Notices when a name that a function depends on is bound to another object.
 
@@ -27,9 +30,11 @@ class Watch:
     ) -> Watch: ...
     def unchanged(self) -> bool: ...
 
+@disjoint_base
 class FutureBase:
     """State of one task as the caller holds it. First base of `paceline._future.Future`; never made from Python."""
 
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
     @property
     def task_id(self) -> int: ...
     def result(self, timeout: float | None = None) -> Any: ...
@@ -40,6 +45,7 @@ class FutureBase:
     def cancel(self) -> bool: ...
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None: ...
 
+@final
 class Function:
     """A function as one session ships it, with the options its tasks run under."""
 
@@ -55,11 +61,17 @@ class Function:
         progress: Callable[[int], object] | None,
     ) -> list[Any]:
         """Results in input order. `progress` is called from the calling thread with the number of items done."""
-    def imap(
-        self, items: Iterable[Any], star: bool, chunksize: int, ordered: bool, lookahead: int
-    ) -> Iterator[Any]:
+    def imap(self, items: Iterable[Any], star: bool, chunksize: int, ordered: bool, lookahead: int) -> Results:
         """Lazy results. At most `lookahead` items are pulled beyond the results already taken."""
 
+@final
+class Results:
+    """Values of an `imap`, one by one."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+
+@final
 class Session:
     """A connection to one cluster."""
 
@@ -97,6 +109,7 @@ def wait(futures: Sequence[Future[Any]], n: int, timeout: float | None) -> None:
 def after_fork_in_child() -> None:
     """Close what a forked child must not hold, and forget every session of the parent."""
 
+@final
 class Zygote:
     """The zygote's end of its link to the node, and the reaper of its children."""
 
@@ -106,6 +119,7 @@ class Zygote:
     def forked(self, birth: Birth, pid: int) -> None: ...
     def not_forked(self, birth: Birth, errno: int) -> None: ...
 
+@final
 class Birth:
     """One slot to be: its id and the descriptors it starts with."""
 

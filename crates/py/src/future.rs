@@ -224,7 +224,9 @@ impl FutureBase {
         Ok(task.session.cancel(&task.cell, false) || self.is_cancelled())
     }
 
-    fn add_done_callback(slf: &Bound<'_, Self>, callback: Py<PyAny>) -> PyResult<()> {
+    #[pyo3(signature = (r#fn))]
+    fn add_done_callback(slf: &Bound<'_, Self>, r#fn: Py<PyAny>) -> PyResult<()> {
+        let callback = r#fn;
         let this = slf.get();
         if this.task()?.cell.is_done() && this.python.lock().extras.is_none() {
             return call_back(slf, &callback);
