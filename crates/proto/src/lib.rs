@@ -11,6 +11,8 @@ pub mod control;
 pub mod data;
 pub mod death;
 pub mod error;
+#[doc(hidden)]
+pub mod exercise;
 pub mod frame;
 pub mod ids;
 pub mod open;

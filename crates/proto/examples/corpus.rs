@@ -1,0 +1,160 @@
+//! Writes the fuzzer's corpus: one file for each kind of message, and some that lie.
+//!
+//! `cargo run -p paceline-proto --example corpus -- fuzz/corpus/frames`
+
+use paceline_proto::control::{
+    ClientToHead, HeadToClient, HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, Placement, SlotToNode, Stream,
+    ZygoteToNode,
+};
+use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
+use paceline_proto::frame::{self, Segment};
+use paceline_proto::{
+    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, NodeId, OutOfMemory,
+    Resources, Seq, Shape, SlotId, TaskId, open,
+};
+use std::path::PathBuf;
+use std::time::Duration;
+
+macro_rules! messages {
+    ($out:ident, $($message:expr),+ $(,)?) => {$({
+        let mut bytes = vec![7];
+        $message.encode(&mut bytes).unwrap();
+        $out.push(bytes);
+    })+};
+}
+
+fn main() {
+    let folder = PathBuf::from(std::env::args().nth(1).expect("the folder to write to"));
+    std::fs::create_dir_all(&folder).unwrap();
+    for (index, bytes) in all().into_iter().enumerate() {
+        std::fs::write(folder.join(format!("{index:03}")), bytes).unwrap();
+    }
+}
+
+fn all() -> Vec<Vec<u8>> {
+    let mut out: Vec<Vec<u8>> = Vec::new();
+    data(&mut out);
+    control(&mut out);
+    let stream: Vec<u8> = std::iter::once(3).chain(out.iter().flat_map(|one| one[1..].to_vec())).collect();
+    out.push(stream);
+    out.push(open::encode(LeaseId(77)).to_vec());
+    out.extend(lies(&out[4]));
+    out
+}
+
+fn data(out: &mut Vec<Vec<u8>>) {
+    let call = |seq: u64, payload: &'static [u8]| Call {
+        seq: Seq(seq),
+        task: TaskId(seq * 3),
+        attempt: 1,
+        function: FunctionId(0xfeed),
+        payload: Bytes::from_static(payload),
+    };
+    let reply = |seq: u64, status| Reply {
+        seq: Seq(seq),
+        status,
+        took: Duration::from_micros(20),
+        payload: Bytes::from_static(b"\x80\x05K\x01."),
+    };
+    messages!(
+        out,
+        ToSlot::Hello(Hello { client: ClientId(3), lease: LeaseId(1 << 100), replies: 4 }),
+        ToSlot::Environment(Environment {
+            directory: "/home/ada".into(),
+            path: vec!["/usr/lib".into(), String::new()],
+            variables: vec![("OMP_NUM_THREADS".into(), "2".into())],
+        }),
+        ToSlot::Define { function: FunctionId(9), bytes: Bytes::from_static(b"P...") },
+        ToSlot::Run { acked: 0, calls: vec![] },
+        ToSlot::Run { acked: 2, calls: vec![call(1, b""), call(2, b"abc"), call(3, b"\0")] },
+        ToSlot::Withdraw { calls: vec![Seq(1), Seq(2)] },
+        ToSlot::Cancel { calls: vec![Seq(u64::MAX)] },
+        ToSlot::Ack { acked: 12 },
+        FromSlot::Hello { received: Seq(3) },
+        FromSlot::Replies {
+            first: 5,
+            replies: vec![
+                reply(1, Status::Value),
+                reply(2, Status::Raised),
+                reply(3, Status::Unsendable),
+                reply(4, Status::Cancelled),
+                reply(5, Status::Withdrawn),
+            ],
+        },
+        FromSlot::Running { call: Seq(8) },
+    );
+    let mut with_segments = vec![1];
+    let segment = Segment { segment: 1, flags: 0, offset: 4096, length: 1 << 20 };
+    frame::encode(200, &[segment; 3], &mut with_segments, |out| out.extend_from_slice(b"body")).unwrap();
+    out.push(with_segments);
+}
+
+fn control(out: &mut Vec<Vec<u8>>) {
+    let death = Death {
+        cause: DeathCause::Signal(9),
+        out_of_memory: OutOfMemory::Likely,
+        running: Some(Seq(4)),
+        finished: Seq(3),
+    };
+    let (lease, shape, slot) = (LeaseId(5), Shape::cpus(1), SlotId(2));
+    let (client, node) = (ClientId(1), NodeId(1));
+    messages!(
+        out,
+        ClientToHead::Hello { client, name: "nightly".into(), leases: vec![lease] },
+        ClientToHead::Want { shape, count: 8 },
+        ClientToHead::Release { lease },
+        ClientToHead::Bye,
+        HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
+        HeadToClient::Granted { lease, node, slot, shape },
+        HeadToClient::Recall { lease },
+        HeadToClient::Ended { lease, death: death.clone() },
+        HeadToClient::Unplaceable { shape, largest: Resources::cpus(2) },
+        HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
+        NodeToHead::Join {
+            node,
+            incarnation: Incarnation(1),
+            name: "alpha".into(),
+            total: Resources::cpus(64),
+            leases: vec![Placement { lease, client, slot, shape }],
+        },
+        NodeToHead::Placed { lease, slot },
+        NodeToHead::Ended { lease, death: Some(death) },
+        NodeToHead::Output { client, slot, stream: Stream::Out, text: b"line".to_vec() },
+        NodeToHead::Heartbeat,
+        HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
+        HeadToNode::Place { lease, client, shape },
+        HeadToNode::End { lease },
+        HeadToNode::Bye,
+        NodeToSlot::Bind { client, needs: Resources::cpus(1) },
+        NodeToSlot::Attach { lease },
+        NodeToSlot::Detach { lease },
+        NodeToSlot::Exit,
+        SlotToNode::Ready { slot, pid: 4711 },
+        SlotToNode::Detached { lease },
+        NodeToZygote::Fork { slot },
+        NodeToZygote::Exit,
+        ZygoteToNode::Forked { slot, pid: 4711 },
+        ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1) },
+    );
+}
+
+/// A well-formed frame, made to lie: about its length, its count, its version, its segments.
+fn lies(truth: &[u8]) -> Vec<Vec<u8>> {
+    let changed = |place: usize, value: &[u8]| {
+        let mut bytes = truth.to_vec();
+        bytes[place..place + value.len()].copy_from_slice(value);
+        bytes
+    };
+    vec![
+        changed(5, &u32::MAX.to_le_bytes()),
+        changed(5, &0u32.to_le_bytes()),
+        changed(3, &[99]),
+        changed(9, &u16::MAX.to_le_bytes()),
+        changed(25, &u32::MAX.to_le_bytes()),
+        changed(65, &u32::MAX.to_le_bytes()),
+        truth[..truth.len() - 1].to_vec(),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        vec![],
+        vec![0],
+    ]
+}
