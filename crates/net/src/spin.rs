@@ -41,6 +41,10 @@ pub struct Spinner {
     most: u32,
     /// Others want the CPU: until then, sleep instead.
     yields_until: u64,
+    /// How long to do so the next time they are seen.
+    yield_for: u64,
+    /// Looks since they were seen last.
+    undisturbed: u32,
 }
 
 /// What looking gave.
@@ -54,8 +58,12 @@ pub enum Looked {
 
 /// Between two looks of a thread that runs lie far less than this; more means that it did not run.
 const PREEMPTED: u64 = 100_000;
-/// For how long to leave the CPU to others after they were seen.
-const YIELD: u64 = 100_000_000;
+/// For how long to leave the CPU to others after they were seen, the first time and at most: each time they are still
+/// there it is longer, or finding that out would cost them too much.
+const YIELD_FIRST: u64 = 100_000_000;
+const YIELD_MOST: u64 = 1_600_000_000;
+/// So many looks without them, and they are gone.
+const GONE_AFTER: u32 = 2_000;
 
 /// So many failures in a row are a hiccup, after which both ends should be awake again.
 const PATIENCE: u32 = 4;
@@ -63,12 +71,16 @@ const PATIENCE: u32 = 4;
 impl Spinner {
     /// For the end that calls.
     pub fn of_client() -> Spinner {
-        Spinner { failures: 0, skip: 0, most: 6, yields_until: 0 }
+        Spinner::new(6)
     }
 
     /// For the end that answers.
     pub fn of_slot() -> Spinner {
-        Spinner { failures: 0, skip: 0, most: 4, yields_until: 0 }
+        Spinner::new(4)
+    }
+
+    fn new(most: u32) -> Spinner {
+        Spinner { failures: 0, skip: 0, most, yields_until: 0, yield_for: YIELD_FIRST, undisturbed: 0 }
     }
 
     /// Whether to look this time, given the CPU the peer last sent from.
@@ -85,7 +97,18 @@ impl Spinner {
 
     /// What looking gave.
     pub fn learn(&mut self, looked: Looked) {
-        self.yields_until = if looked == Looked::Preempted { clock::now() + YIELD } else { 0 };
+        if looked == Looked::Preempted {
+            self.yields_until = clock::now() + self.yield_for;
+            self.yield_for = (self.yield_for * 2).min(YIELD_MOST);
+            self.undisturbed = 0;
+        } else {
+            self.yields_until = 0;
+            self.undisturbed += 1;
+            if self.undisturbed >= GONE_AFTER {
+                self.undisturbed = 0;
+                self.yield_for = YIELD_FIRST;
+            }
+        }
         self.failures = if looked == Looked::Found { 0 } else { self.failures + 1 };
         self.skip = self.failures.saturating_sub(PATIENCE).min(self.most);
     }

@@ -6,8 +6,8 @@ use crate::load::Load;
 use crate::random::Random;
 use crate::tally::Tally;
 use crate::trace::Tracing;
-use crate::world::{Event, Settings, Sim};
-use paceline_core::{Tick, client, head, node};
+use crate::world::{Event, START, Settings, Sim};
+use paceline_core::{client, head, node};
 use paceline_proto::{ClusterId, Epoch, Incarnation, NodeId, Resources};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub fn run_traced(seed: u64, steps: u64, tracing: Tracing) -> Report {
     let mut sim = Sim::random(seed, steps, tracing);
     while sim.steps < steps && sim.step() {}
     sim.come_to_rest();
-    Report { steps: sim.steps, lasted: sim.now.since(Tick::ZERO), tally: sim.ledger.tally }
+    Report { steps: sim.steps, lasted: sim.now.since(START), tally: sim.ledger.tally }
 }
 
 impl Sim {

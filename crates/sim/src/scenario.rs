@@ -1,15 +1,16 @@
 //! Hand-made scenarios: a cluster built in one line, and what a test does to it.
 //!
 //! ```
-//! use paceline_sim::{How, Job, Sim, cpus, ms};
+//! use paceline_sim::{How, Job, News, Sim, cpus, ms};
 //!
 //! let mut sim = Sim::new().node("a", cpus(1)).node("b", cpus(1));
 //! let task = sim.submit(Job::new().takes(ms(50)));
 //! sim.run_until_begun(task);
 //! sim.lose("a");
+//! sim.run_until("the task ends", |sim| sim.outcome(task).is_some());
+//! let began = |attempt, node: &str| News::Began { task, attempt, node: node.into() };
+//! assert_eq!(sim.news(), [began(1, "a"), began(2, "b"), News::Ended { task, how: How::Value }]);
 //! sim.finish();
-//! assert_eq!(sim.outcome(task), Some(How::Value));
-//! sim.assert_quiet();
 //! ```
 
 use crate::job::Job;
@@ -17,7 +18,7 @@ use crate::ledger::RunState;
 use crate::link::{Delay, LinkId};
 use crate::news::How;
 use crate::trace::Tracing;
-use crate::world::{Settings, Sim};
+use crate::world::{START, Settings, Sim};
 use paceline_core::{client, head, node};
 use paceline_proto::{ClusterId, DeathCause, Epoch, Incarnation, NodeId, Resources};
 use std::time::Duration;
@@ -138,17 +139,28 @@ impl Sim {
         self.kill(process, DeathCause::Signal(9));
     }
 
-    /// Break the data link of the slot that runs this task.
-    pub fn cut_link_of(&mut self, task: usize) {
-        let process = self.slot_of(task).expect("the task runs");
-        let link: LinkId = self.processes[process].data.expect("its slot has a link");
-        self.break_link(link);
+    /// Break all data links of a client.
+    pub fn cut_links(&mut self, client: &str) {
+        let host = self.clients.iter().find(|host| host.name == client).expect("a known client");
+        let links: Vec<LinkId> = host.leases.values().filter_map(|serving| serving.link).collect();
+        links.into_iter().for_each(|link| self.break_link(link));
+    }
+
+    /// The zygote of this node dies, and its slots with it.
+    pub fn kill_zygote(&mut self, name: &str) {
+        let node = self.node_named(name);
+        self.zygote_dies(node);
     }
 
     /// The client leaves in an orderly way, or dies.
     pub fn end(&mut self, client: &str, dies: bool) {
         let client = self.clients.iter().position(|host| host.name == client).expect("a known client");
         self.end_client(client, dies);
+    }
+
+    /// How long the simulation has run.
+    pub fn elapsed(&self) -> Duration {
+        self.now.since(START)
     }
 
     /// How the task ended, if it has.

@@ -26,6 +26,9 @@ use paceline_proto::frame::Frame;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// When a simulation begins: not at zero, which means "never" here and there.
+pub(crate) const START: Tick = Tick(1_000_000_000);
+
 /// A cluster under simulation.
 pub struct Sim {
     pub(crate) now: Tick,
@@ -166,7 +169,7 @@ pub(crate) enum Event {
 impl Sim {
     pub(crate) fn empty(replay: Option<(u64, u64)>, settings: Settings, tracing: Tracing) -> Sim {
         Sim {
-            now: Tick::ZERO + Duration::from_secs(1),
+            now: START,
             random: Random::new(replay.map_or(0, |(seed, _)| seed)),
             agenda: Agenda::new(),
             links: Links::default(),

@@ -26,7 +26,7 @@ pub(crate) const FLUSH_AFTER: Duration = Duration::from_micros(200);
 pub(crate) const FLUSH_AT_LATEST: Duration = Duration::from_millis(1);
 /// Without replies that wait, the companion takes over the link from a call that has run for this long. Shorter ones are
 /// through before anything it could do would matter.
-pub(crate) const SERVE_AFTER: Duration = Duration::from_millis(2);
+pub(crate) const SERVE_AFTER: Duration = Duration::from_millis(4);
 /// Replies are sent once they have this many bytes together.
 const FLUSH_BYTES: usize = 16 << 10;
 

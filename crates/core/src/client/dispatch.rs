@@ -1,7 +1,8 @@
 //! Submitting tasks, and filling the windows of leases with them.
 
+use super::functions::Functions;
 use super::task::{Spec, Task, TaskKey};
-use super::{Client, Effect, LeaseKey, Outcome};
+use super::{Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use paceline_proto::data::{Call, ToSlot};
 use paceline_proto::{Bytes, FunctionId, Shape, TaskId};
@@ -132,7 +133,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 return Some((key, true));
             }
         }
-        let expected = self.functions.estimate(self.tasks[first.0].function);
+        let expected = expected(&self.config, &self.functions, &self.tasks[first.0]);
         while let Some(key) = queue.open.pop_front() {
             let lease = &mut self.leases[key.0];
             lease.in_open = false;
@@ -171,7 +172,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some(task_key) = queue.front() else { return false };
         let task = &mut self.tasks[task_key.0];
         let lease = &mut self.leases[key.0];
-        let expected = self.functions.estimate(task.function);
+        let expected = expected(&self.config, &self.functions, task);
         if !lease.accepts(&self.config, expected) {
             return false;
         }
@@ -224,4 +225,11 @@ impl<Ticket: Clone> Client<Ticket> {
         let (lease, _) = task.sent?;
         Some((lease, self.functions.estimate(task.function)))
     }
+}
+
+/// How long a task will run, if that is known. One that killed a slot counts as long, so that it goes to an idle slot:
+/// should it kill again, no other's unsent result dies with it.
+fn expected<Ticket>(config: &Config, functions: &Functions, task: &Task<Ticket>) -> Option<Duration> {
+    let killed = task.charges.as_ref().is_some_and(|charges| !charges.is_empty());
+    if killed { Some(config.long_task) } else { functions.estimate(task.function) }
 }

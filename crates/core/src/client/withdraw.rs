@@ -33,7 +33,10 @@ impl<Ticket: Clone> Client<Ticket> {
         let leases = self.shapes[&shape].leases.iter();
         let victims: Vec<LeaseKey> =
             leases.copied().filter(|key| self.leases[key.0].in_flight().len() > 1).collect();
-        let taken = victims.iter().fold(false, |taken, key| self.take_back_unsent(*key) || taken);
+        let mut taken = false;
+        for key in &victims {
+            taken |= self.take_back_unsent(*key);
+        }
         if taken {
             self.fill(now, shape, out);
             if !self.is_slack(shape) {

@@ -1,0 +1,136 @@
+//! How many leases are asked for, kept, and given back.
+
+use super::*;
+
+#[test]
+fn leases_are_asked_for_in_powers_of_two() {
+    let mut bench = Bench::new();
+    let asked: Vec<Vec<Effect<u64>>> = (0..9).map(|_| bench.submit()).collect();
+    let none = Vec::new;
+    assert_eq!(
+        asked,
+        [
+            vec![want(1)],
+            vec![want(2)],
+            vec![want(4)],
+            none(),
+            vec![want(8)],
+            none(),
+            none(),
+            none(),
+            vec![want(16)]
+        ]
+    );
+}
+
+#[test]
+fn no_more_than_the_most_are_asked_for() {
+    let mut bench = Bench::with(Config { max_leases: 3, ..Config::default() });
+    assert_eq!([bench.submit(), bench.submit()], [[want(1)], [want(2)]]);
+    assert_eq!(bench.submit(), [want(3)]);
+    assert_eq!(bench.submit(), []);
+}
+
+#[test]
+fn an_idle_lease_is_kept_for_a_while() {
+    let mut bench = Bench::new();
+    bench.submit();
+    assert_eq!(bench.granted(1), [open(A, 1), wake(at(200))]);
+    bench.up(A);
+    bench.said(A);
+    bench.pass(ms(10));
+    assert_eq!(bench.values(A, us(5), &[1]), [value(1)], "an earlier wake-up is due already");
+    bench.pass(ms(190));
+    assert_eq!(bench.tick(), [wake(at(210))]);
+    bench.pass(ms(10));
+    assert_eq!(bench.tick(), [want(0), release(1), close(A)]);
+    assert_eq!(bench.tick(), []);
+}
+
+#[test]
+fn a_lease_that_is_used_again_is_kept() {
+    let mut bench = Bench::with_leases(1);
+    bench.teach(A, us(5));
+    bench.pass(ms(150));
+    bench.submit();
+    bench.said(A);
+    bench.pass(ms(100));
+    assert_eq!(bench.tick(), [], "it works");
+    assert_eq!(bench.values(A, ms(100), &[2]), [value(2), wake(at(450))]);
+    bench.pass(ms(199));
+    assert_eq!(bench.tick(), []);
+    bench.pass(ms(1));
+    assert_eq!(bench.tick(), [want(0), release(1), close(A)]);
+}
+
+#[test]
+fn a_recalled_lease_is_given_back_after_its_task() {
+    let mut bench = Bench::with_leases(1);
+    bench.teach(A, ms(20));
+    bench.submit_many(2);
+    bench.said(A);
+    assert_eq!(bench.recall(1), []);
+    assert_eq!(bench.recall(1), [], "a repeated message changes nothing");
+    assert_eq!(bench.recall(9), [], "nor does one about a lease that is not ours");
+    assert_eq!(bench.values(A, ms(20), &[2]), [value(2), want(1), release(1), close(A)]);
+    assert_eq!(bench.client.queued(), 1, "the other waits for another lease");
+}
+
+#[test]
+fn an_idle_lease_is_given_back_at_once_when_recalled() {
+    let mut bench = Bench::with_leases(1);
+    assert_eq!(bench.recall(1), [want(0), release(1), close(A)]);
+}
+
+#[test]
+fn a_lease_recalled_before_its_link_is_open_does_one_task_first() {
+    let mut bench = Bench::new();
+    bench.submit_many(3);
+    bench.granted(1);
+    assert_eq!(bench.recall(1), [], "or whoever is far away would never get anything done");
+    bench.pass(ms(300));
+    assert_eq!(bench.tick(), []);
+    assert_eq!(bench.up(A), [send_now(A), send_now(A)]);
+    assert_eq!(bench.said(A), ["hello 0", "define f", "run 1=1"]);
+    assert_eq!(bench.values(A, us(5), &[1]), [value(1), want(2), release(1), close(A)]);
+}
+
+#[test]
+fn after_a_break_the_head_hears_how_things_stand() {
+    let mut bench = Bench::with_leases(2);
+    bench.submit_many(3);
+    let hello = ClientToHead::Hello {
+        client: ClientId(1),
+        name: "bench".into(),
+        leases: vec![LeaseId(1), LeaseId(2)],
+    };
+    assert_eq!(bench.handle(Event::HeadUp), [Effect::ToHead(hello), want(4)]);
+}
+
+#[test]
+fn what_can_never_be_placed_is_refused_and_may_be_asked_again() {
+    let mut bench = Bench::new();
+    bench.submit_many(2);
+    let largest = Resources::default();
+    let refused = Outcome::Unplaceable { needs: Shape::cpus(1).needs, largest };
+    let effects = bench.head_says(HeadToClient::Unplaceable { shape: Shape::cpus(1), largest });
+    assert_eq!(effects, [finished(1, refused.clone()), finished(2, refused)]);
+    assert_eq!(bench.submit(), [want(1)]);
+}
+
+#[test]
+fn closing_ends_everything() {
+    let mut bench = Bench::with_leases(1);
+    bench.submit_many(3);
+    let mut count = 0;
+    let effects = bench.act(|client, _, out| count = client.close(out));
+    assert_eq!(
+        effects,
+        [cancelled(1), cancelled(2), cancelled(3), close(A), Effect::ToHead(ClientToHead::Bye)]
+    );
+    assert_eq!((count, bench.client.pending()), (3, 0));
+    assert_eq!(bench.submit(), [cancelled(4)]);
+    assert_eq!(bench.granted(7), [release(7)]);
+    assert_eq!(bench.tick(), []);
+    assert_eq!(bench.died(1, Some(1), 0), []);
+}

@@ -1,0 +1,93 @@
+//! Data links that break and come back (CL-3).
+
+use super::*;
+
+/// One lease with calls 2 to 5 in flight, tasks 2 to 5, of a short function.
+fn four_in_flight() -> Bench {
+    let mut bench = Bench::with_leases(1);
+    bench.teach(A, us(20));
+    bench.submit_many(4);
+    assert_eq!(bench.said(A), ["run 2=2 3=3 4=4 5=5"]);
+    bench
+}
+
+#[test]
+fn calls_that_did_not_arrive_are_sent_again_under_their_numbers() {
+    let mut bench = four_in_flight();
+    assert_eq!(bench.down(A), []);
+    assert_eq!(bench.said(A), Vec::<String>::new());
+    assert_eq!(bench.submit(), [want(8)], "nothing is sent into a broken link");
+    assert_eq!(bench.up(A), [send_now(A)]);
+    assert_eq!(bench.said(A), ["hello 1"], "until the slot has said what it has");
+    assert_eq!(bench.resumed(A, 3), [send_now(A), send_soon(A)]);
+    assert_eq!(bench.said(A), ["define f", "run 4=4 5=5 6=6"]);
+    assert_eq!(bench.resumed(A, 3), [], "a repeated message changes nothing");
+    let values: Vec<_> = (2..=6).map(value).collect();
+    assert_eq!(bench.values(A, us(20), &[2, 3, 4, 5, 6])[..5], values, "CL-1");
+}
+
+#[test]
+fn a_slot_that_has_everything_gets_nothing_again() {
+    let mut bench = four_in_flight();
+    bench.down(A);
+    bench.up(A);
+    assert_eq!(bench.resumed(A, 5), [send_now(A)]);
+    assert_eq!(bench.said(A), ["hello 1"]);
+}
+
+#[test]
+fn repeated_replies_are_passed_over() {
+    let mut bench = four_in_flight();
+    bench.values(A, us(20), &[2, 3]);
+    let again = |seqs: &[u64], first| {
+        let reply = |seq: &u64| Reply {
+            seq: Seq(*seq),
+            status: Status::Value,
+            took: us(20),
+            payload: Bytes::from("v"),
+        };
+        Event::FromSlot(A, FromSlot::Replies { first, replies: seqs.iter().map(reply).collect() })
+    };
+    assert_eq!(bench.handle(again(&[2, 3], 1)), []);
+    assert_eq!(bench.handle(again(&[3, 4], 2)), [value(4)], "only what is new");
+    assert_eq!(bench.handle(again(&[5], 9)), [], "a gap: the slot sends all again once it hears our hello");
+}
+
+#[test]
+fn what_was_cancelled_meanwhile_is_ended_on_the_new_link() {
+    let mut bench = four_in_flight();
+    bench.running(A, 2);
+    bench.down(A);
+    assert!(bench.cancel(2, true).0);
+    assert!(bench.cancel(4, false).0);
+    assert_eq!(bench.said(A), Vec::<String>::new());
+    bench.up(A);
+    assert_eq!(bench.said(A), ["hello 1", "cancel 2", "withdraw 4"]);
+    bench.resumed(A, 3);
+    assert_eq!(bench.said(A), ["define f", "run 4=4 5=5", "withdraw 4", "cancel 2"], "now it knows them all");
+}
+
+#[test]
+fn many_replies_are_acknowledged_without_a_call() {
+    let mut bench = Bench::with_leases(1);
+    bench.teach(A, us(1));
+    bench.submit_many(1);
+    bench.said(A);
+    let payload = Bytes::from(vec![0; 70_000]);
+    let reply = Reply { seq: Seq(2), status: Status::Value, took: us(1), payload: payload.clone() };
+    let effects = bench.handle(Event::FromSlot(A, FromSlot::Replies { first: 1, replies: vec![reply] }));
+    assert_eq!(effects, [finished(2, Outcome::Value(payload)), send_now(A)]);
+    assert_eq!(bench.said(A), ["ack 2"]);
+}
+
+#[test]
+fn messages_about_leases_that_are_over_change_nothing() {
+    let mut bench = Bench::with_leases(1);
+    bench.recall(1);
+    assert_eq!(bench.up(A), []);
+    assert_eq!(bench.down(A), []);
+    assert_eq!(bench.running(A, 1), []);
+    assert_eq!(bench.resumed(A, 1), []);
+    assert_eq!(bench.granted(2), [open(A, 2)]);
+    assert_eq!(bench.granted(2), [], "a repeated grant changes nothing");
+}

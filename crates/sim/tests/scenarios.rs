@@ -1,0 +1,263 @@
+//! What should happen, told in small clusters.
+
+use paceline_sim::How::{Cancelled, NodeLost, Poison, Raised, SlotDied, Unplaceable, Value};
+use paceline_sim::{Job, News, Sim, cpus, ms, us};
+use std::time::Duration;
+
+fn began(task: usize, attempt: u32, node: &str) -> News {
+    News::Began { task, attempt, node: node.into() }
+}
+
+fn ended(task: usize, how: paceline_sim::How) -> News {
+    News::Ended { task, how }
+}
+
+fn slot_died(node: &str) -> News {
+    News::SlotDied(node.into())
+}
+
+/// A cluster of one node whose slots are ready.
+fn one_node(total: u64) -> Sim {
+    let mut sim = Sim::new().node("a", cpus(total)).client("main");
+    sim.run_for(ms(100));
+    sim
+}
+
+#[test]
+fn a_task_gives_its_value() {
+    let mut sim = one_node(1);
+    let task = sim.submit(Job::new());
+    let error = sim.submit(Job::new().raises());
+    sim.finish();
+    assert_eq!(
+        sim.news(),
+        [began(task, 1, "a"), began(error, 1, "a"), ended(task, Value), ended(error, Raised)],
+        "the slot goes on before its client has read the reply"
+    );
+    sim.run_for(Duration::from_secs(11));
+    assert_eq!(sim.news(), [slot_died("a")], "it was warm for ten seconds, and a fresh one takes its place");
+    sim.assert_quiet();
+}
+
+#[test]
+fn the_death_of_a_slot_repeats_its_call_and_no_other() {
+    let mut sim = one_node(1);
+    let running = sim.submit(Job::new().takes(ms(5)));
+    let waiting = sim.submit(Job::new().takes(ms(5)));
+    sim.run_until_begun(running);
+    sim.kill_slot_of(running);
+    sim.run_until("both have ended", |sim| sim.outcome(waiting).is_some());
+    assert_eq!(
+        sim.news(),
+        [
+            began(running, 1, "a"),
+            slot_died("a"),
+            began(running, 2, "a"),
+            began(waiting, 1, "a"),
+            ended(running, Value),
+            ended(waiting, Value),
+        ]
+    );
+}
+
+#[test]
+fn without_retries_a_death_ends_the_task_that_ran() {
+    let mut sim = one_node(1);
+    let running = sim.submit(Job::new().takes(ms(5)).retries(0));
+    let waiting = sim.submit(Job::new().takes(ms(5)).retries(0));
+    sim.run_until_begun(running);
+    sim.kill_slot_of(running);
+    sim.finish();
+    assert_eq!((sim.outcome(running), sim.runs(running)), (Some(SlotDied), 1));
+    assert_eq!((sim.outcome(waiting), sim.runs(waiting)), (Some(Value), 1), "it had not begun");
+}
+
+#[test]
+fn poison_kills_three_slots_and_its_neighbours_run_once() {
+    let mut sim = one_node(2);
+    let before: Vec<usize> = (0..20).map(|_| sim.submit(Job::new().takes(us(5)))).collect();
+    let poison = sim.submit(Job::new().takes(us(5)).kills().retries(100));
+    let after: Vec<usize> = (0..20).map(|_| sim.submit(Job::new().takes(us(5)))).collect();
+    sim.finish();
+    assert_eq!((sim.outcome(poison), sim.runs(poison)), (Some(Poison), 3));
+    for task in before.into_iter().chain(after) {
+        assert_eq!(sim.outcome(task), Some(Value));
+        assert!(sim.runs(task) <= 2, "only one whose result died with the slot runs again");
+    }
+}
+
+#[test]
+fn work_sent_ahead_is_taken_back_for_an_idle_slot() {
+    let mut sim = one_node(2);
+    // The function is unknown: each slot gets a task, then one more ahead.
+    let long = sim.submit(Job::new().takes(Duration::from_secs(10)));
+    let short = sim.submit(Job::new().takes(ms(20)));
+    let (third, fourth) = (sim.submit(Job::new().takes(ms(1))), sim.submit(Job::new().takes(ms(1))));
+    sim.run_until_begun(long);
+    let begin = sim.elapsed();
+    sim.run_until("the short ones end", |sim| {
+        [short, third, fourth].iter().all(|task| sim.outcome(*task).is_some())
+    });
+    assert!(
+        sim.elapsed() - begin < ms(50),
+        "a slot inside a long call gives back what waits: {:?}",
+        sim.elapsed()
+    );
+    assert_eq!(sim.outcome(long), None);
+    assert!([short, third, fourth].iter().all(|task| sim.runs(*task) == 1));
+    sim.finish();
+    assert_eq!((sim.outcome(long), sim.runs(long)), (Some(Value), 1));
+}
+
+#[test]
+fn a_broken_link_loses_nothing_and_repeats_nothing() {
+    for pause in 0..40 {
+        let mut sim = one_node(1);
+        let tasks: Vec<usize> = (0..50).map(|_| sim.submit(Job::new().takes(us(20)))).collect();
+        sim.run_until_begun(tasks[0]);
+        sim.run_for(us(pause * 7));
+        sim.cut_links("main");
+        sim.finish();
+        for task in tasks {
+            assert_eq!((sim.outcome(task), sim.runs(task)), (Some(Value), 1));
+        }
+    }
+}
+
+#[test]
+fn two_clients_share_what_there_is() {
+    let mut sim = Sim::new().node("a", cpus(4)).client("first").client("second");
+    for _ in 0..200 {
+        sim.submit_as("first", Job::new().takes(ms(20)));
+    }
+    sim.run_until("the first has it all", |sim| sim.leases("first") == 4);
+    for _ in 0..200 {
+        sim.submit_as("second", Job::new().takes(ms(20)));
+    }
+    sim.run_until("both have half", |sim| (sim.leases("first"), sim.leases("second")) == (2, 2));
+    for _ in 0..50 {
+        sim.run_for(ms(10));
+        assert_eq!((sim.leases("first"), sim.leases("second")), (2, 2), "and it stays so");
+    }
+    sim.finish();
+}
+
+#[test]
+fn a_lost_node_costs_a_retry_and_its_tasks_run_elsewhere() {
+    let mut sim = one_node(1);
+    let task = sim.submit(Job::new().takes(ms(50)).retries(1));
+    sim.run_until_begun(task);
+    let mut sim = sim.node("b", cpus(1));
+    sim.lose("a");
+    sim.run_until("it has ended", |sim| sim.outcome(task).is_some());
+    assert_eq!((sim.outcome(task), sim.runs(task)), (Some(Value), 2));
+    let task = sim.submit(Job::new().takes(Duration::from_secs(90)).retries(0));
+    sim.run_until("the next runs", |sim| sim.node_of(task) == Some("b"));
+    sim.lose("b");
+    sim.run_until("it has ended", |sim| sim.outcome(task).is_some());
+    assert_eq!((sim.outcome(task), sim.runs(task)), (Some(NodeLost), 1));
+    sim.restore("a");
+    let task = sim.submit(Job::new());
+    sim.run_until("it runs on the node that came back", |sim| sim.node_of(task) == Some("a"));
+    sim.finish();
+}
+
+#[test]
+fn a_short_silence_of_a_node_is_nothing_and_a_long_one_is_its_loss() {
+    for (silence, runs) in [(Duration::from_secs(5), 1), (Duration::from_secs(9), 2)] {
+        let mut sim = one_node(1);
+        let task = sim.submit(Job::new().takes(Duration::from_secs(30)));
+        sim.run_until_begun(task);
+        sim.cut_off("a", silence, false);
+        sim.finish();
+        assert_eq!((sim.outcome(task), sim.runs(task)), (Some(Value), runs), "{silence:?}");
+    }
+}
+
+#[test]
+fn the_work_of_a_dead_client_ends_within_a_second() {
+    let mut sim = Sim::new().node("a", cpus(1)).client("dying").client("waiting");
+    let task = sim.submit_as("dying", Job::new().takes(Duration::from_secs(100)));
+    sim.run_until_begun(task);
+    let other = sim.submit_as("waiting", Job::new());
+    sim.run_for(ms(10));
+    sim.end("dying", true);
+    let begin = sim.elapsed();
+    sim.run_until("the other client's task ends", |sim| sim.outcome(other).is_some());
+    assert!(sim.elapsed() - begin < Duration::from_secs(1));
+    assert_eq!(sim.outcome(task), Some(Cancelled));
+    sim.finish();
+}
+
+#[test]
+fn cancelling_ends_a_task_wherever_it_is() {
+    let mut sim = one_node(1);
+    let running = sim.submit(Job::new().takes(Duration::from_secs(5)));
+    let ahead = sim.submit(Job::new());
+    let queued = sim.submit(Job::new());
+    sim.run_until_begun(running);
+    sim.run_for(ms(10));
+    assert!(!sim.cancel(running, false), "it is known to run");
+    assert!(sim.cancel(ahead, false) && sim.cancel(queued, false));
+    assert!(sim.cancel(running, true));
+    assert!(!sim.cancel(running, true), "a task ends once");
+    sim.finish();
+    assert_eq!([running, ahead, queued].map(|task| sim.outcome(task)), [Some(Cancelled); 3]);
+    assert_eq!([running, ahead, queued].map(|task| sim.runs(task)), [1, 0, 0]);
+}
+
+#[test]
+fn idle_leases_are_given_back_and_slots_stay_warm() {
+    let mut sim = one_node(2);
+    let task = sim.submit(Job::new());
+    sim.run_until("it ends", |sim| sim.outcome(task).is_some());
+    sim.run_for(ms(190));
+    assert_eq!(sim.leases("main"), 1);
+    sim.run_for(ms(20));
+    assert_eq!(sim.leases("main"), 0);
+    let begin = sim.elapsed();
+    let task = sim.submit(Job::new().takes(us(10)));
+    sim.run_until("it ends", |sim| sim.outcome(task).is_some());
+    assert!(sim.elapsed() - begin < ms(1), "no fork is waited for");
+    assert_eq!(sim.slots("a"), 2);
+    sim.finish();
+}
+
+#[test]
+fn a_dead_zygote_is_replaced_and_its_slots_too() {
+    let mut sim = one_node(2);
+    let task = sim.submit(Job::new().takes(ms(50)));
+    sim.run_until_begun(task);
+    sim.kill_zygote("a");
+    sim.finish();
+    assert_eq!((sim.outcome(task), sim.runs(task)), (Some(Value), 2));
+    sim.run_for(ms(100));
+    assert_eq!(sim.slots("a"), 2);
+}
+
+#[test]
+fn what_no_node_can_hold_is_refused_at_once() {
+    let mut sim = one_node(2);
+    let task = sim.submit(Job::new().cpus(3));
+    let begin = sim.elapsed();
+    sim.run_until("it is refused", |sim| sim.outcome(task).is_some());
+    assert!(sim.elapsed() - begin < ms(1));
+    assert_eq!(sim.outcome(task), Some(Unplaceable));
+}
+
+#[test]
+fn long_and_short_tasks_fill_the_slots_evenly() {
+    // Also with the long ones last: no more than half the work and one longest task.
+    let orders: [fn(usize) -> bool; 3] = [|i| i % 10 == 3, |i| i >= 90, |i| i < 10];
+    for is_long in orders {
+        let mut sim = one_node(2);
+        let takes = |i| if is_long(i) { ms(100) } else { ms(1) };
+        let begin = sim.elapsed();
+        let tasks: Vec<usize> = (0..100).map(|i| sim.submit(Job::new().takes(takes(i)))).collect();
+        sim.run_until("all end", |sim| tasks.iter().all(|task| sim.outcome(*task).is_some()));
+        let work: Duration = (0..100).map(takes).sum();
+        let makespan = sim.elapsed() - begin;
+        assert!(makespan <= (work / 2 + ms(100)).mul_f64(1.05), "{makespan:?} for {work:?} of work");
+        assert!(tasks.iter().all(|task| sim.runs(*task) == 1));
+    }
+}

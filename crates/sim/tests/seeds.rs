@@ -1,0 +1,55 @@
+//! Random clusters under random faults. `SIM_SEEDS=1000` runs more seeds, `SIM_FIRST=5000` others.
+
+use paceline_sim::{Tally, run};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const STEPS: u64 = 10_000;
+
+fn setting(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")),
+        Err(_) => default,
+    }
+}
+
+/// Run the seeds on all CPUs and count what they met.
+fn sweep(first: u64, count: u64) -> Tally {
+    let next = AtomicU64::new(first);
+    let work = || {
+        let mut tally = Tally::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + count {
+                return tally;
+            }
+            tally.add(&run(seed, STEPS).tally);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut tally = Tally::default();
+        for worker in workers {
+            match worker.join() {
+                Ok(part) => tally.add(&part),
+                Err(reason) => std::panic::resume_unwind(reason),
+            }
+        }
+        tally
+    })
+}
+
+#[test]
+fn every_seed_keeps_the_promises() {
+    let tally = sweep(setting("SIM_FIRST", 1), setting("SIM_SEEDS", 100));
+    println!("{tally}");
+    assert_eq!(tally.missing(), Vec::<&str>::new(), "cases that were never met");
+}
+
+#[test]
+fn a_seed_is_the_same_run_every_time() {
+    for seed in [3, 17, 42] {
+        assert_eq!(run(seed, 3_000), run(seed, 3_000), "SM-1");
+    }
+    assert_ne!(run(1, 3_000), run(2, 3_000));
+}
