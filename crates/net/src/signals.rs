@@ -19,3 +19,23 @@ pub fn unblock_all() {
         libc::pthread_sigmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
     }
 }
+
+/// A thread of this process that can be interrupted.
+pub struct Thread {
+    process: libc::pid_t,
+    thread: libc::pid_t,
+}
+
+impl Thread {
+    /// The calling thread.
+    pub fn current() -> Thread {
+        // SAFETY: neither call touches memory.
+        unsafe { Thread { process: libc::getpid(), thread: libc::gettid() } }
+    }
+
+    /// Send it the signal of Ctrl-C.
+    pub fn interrupt(&self) {
+        // SAFETY: the kernel checks both numbers; a thread that is gone gets nothing.
+        unsafe { libc::syscall(libc::SYS_tgkill, self.process, self.thread, libc::SIGINT) };
+    }
+}

@@ -7,11 +7,12 @@ use bytes::Bytes;
 use paceline_proto::data::{Call, Environment, Status};
 use paceline_proto::{FunctionId, Seq};
 use paceline_slot::{Next, Runtime};
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 const THREAD_COUNTS: [&str; 5] = [
     "OMP_NUM_THREADS",
@@ -30,6 +31,10 @@ pub fn slot_main(py: Python<'_>, zygote: &Bound<'_, Zygote>, birth: &Bound<'_, B
     py.import("os")?.getattr("register_at_fork")?.call((), Some(&hook))?;
     let runtime =
         Runtime::start(slot, control, page).map_err(|error| PyOSError::new_err(error.to_string()))?;
+    let runtime = RUNTIME.get_or_init(|| runtime);
+    let signals = py.import("_signal")?;
+    let handler = wrap_pyfunction!(on_interrupt, py)?;
+    signals.getattr("signal")?.call1((signals.getattr("SIGINT")?, handler))?;
     Slot { runtime, functions: HashMap::new(), last: None }.serve(py)
 }
 
@@ -38,8 +43,20 @@ fn after_fork_in_slot() {
     paceline_slot::after_fork_in_child();
 }
 
+/// What this process is, once it is a slot.
+static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+
+/// The handler of Ctrl-C's signal in slots: it ends the call that is to stop, and nothing else.
+#[pyfunction]
+fn on_interrupt(_signal: i32, _frame: &Bound<'_, PyAny>) -> PyResult<()> {
+    match RUNTIME.get() {
+        Some(runtime) if runtime.is_interrupted() => Err(PyKeyboardInterrupt::new_err(())),
+        _ => Ok(()),
+    }
+}
+
 struct Slot {
-    runtime: Runtime,
+    runtime: &'static Runtime,
     functions: HashMap<FunctionId, Py<PyAny>>,
     /// The function called last: almost always the next one too.
     last: Option<(FunctionId, Py<PyAny>)>,

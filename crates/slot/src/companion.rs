@@ -93,6 +93,7 @@ impl Companion {
         let now = clock::now();
         let mut state = self.shared.state.lock();
         state.timer_due = None;
+        self.see_to_interrupt(&mut state, now);
         let waiting = state.busy && state.core.unsent() > 0;
         if waiting {
             state.flush(now);
@@ -109,6 +110,7 @@ impl Companion {
         if !state.companion_serves {
             state.companion_serves = true;
             state.receive();
+            self.see_to_interrupt(&mut state, now);
         }
         if let Some(message) = state.core.announce_running() {
             state.send(&message);
@@ -121,8 +123,30 @@ impl Companion {
         let mut state = self.shared.state.lock();
         if state.companion_serves {
             state.receive();
+            let now = clock::now();
+            self.see_to_interrupt(&mut state, now);
             // Withdrawn and cancelled calls are answered at once.
-            state.flush(clock::now());
+            state.flush(now);
+        }
+    }
+
+    /// A call that is to stop gets the signal; if it goes on all the same, the slot ends, and its node says so.
+    fn see_to_interrupt(&self, state: &mut State, now: u64) {
+        let running = state.core.running();
+        let Some(interrupt) = &mut state.interrupt else { return };
+        if running != Some(interrupt.call) {
+            return;
+        }
+        let ends_at = interrupt.ends_at;
+        if now >= ends_at {
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
+        if !std::mem::replace(&mut interrupt.signalled, true) {
+            self.shared.main.interrupt();
+        }
+        if state.timer_due.is_none_or(|due| due > ends_at) {
+            state.timer_due = Some(ends_at);
+            self.shared.companion_timer.arm(Duration::from_nanos(ends_at - now));
         }
     }
 

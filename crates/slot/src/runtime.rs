@@ -8,7 +8,7 @@
 use crate::companion;
 use paceline_core::slot::{Effect, Slot};
 use paceline_net::kept::Kept;
-use paceline_net::{Link, Page, Received, clock, poll, spin};
+use paceline_net::{Link, Page, Received, clock, poll, signals, spin};
 use paceline_proto::control::SlotToNode;
 use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
 use paceline_proto::{Bytes, FunctionId, LeaseId, Resources, Seq, SlotId};
@@ -29,6 +29,9 @@ pub(crate) const FLUSH_AT_LATEST: Duration = Duration::from_millis(1);
 pub(crate) const SERVE_AFTER: Duration = Duration::from_millis(4);
 /// Replies are sent once they have this many bytes together.
 const FLUSH_BYTES: usize = 16 << 10;
+
+/// A call that was told to stop has this long to do so; then the slot ends.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// What the main thread does next.
 #[derive(Debug)]
@@ -51,6 +54,8 @@ pub(crate) struct Shared {
     pub companion_wake: poll::Wake,
     pub companion_timer: poll::Timer,
     pub control: Kept,
+    /// Where user code runs.
+    pub main: signals::Thread,
 }
 
 pub(crate) struct State {
@@ -70,8 +75,19 @@ pub(crate) struct State {
     pub detaching: Option<LeaseId>,
     /// User code runs.
     pub busy: bool,
+    pub interrupt: Option<Interrupt>,
     began: u64,
     effects: Vec<Effect>,
+}
+
+/// A call that is to stop.
+#[derive(Clone, Copy)]
+pub(crate) struct Interrupt {
+    pub call: Seq,
+    /// When this process ends if it has not.
+    pub ends_at: u64,
+    /// The main thread was told.
+    pub signalled: bool,
 }
 
 /// The data link, with what belongs to its use.
@@ -107,6 +123,7 @@ impl State {
             companion_serves: false,
             detaching: None,
             busy: false,
+            interrupt: None,
             began: 0,
             effects: Vec::new(),
         }
@@ -142,8 +159,10 @@ impl State {
                         self.functions.insert(function, bytes);
                     }
                     Effect::Environment(environment) => self.environment = Some(environment),
-                    // Interrupting running code comes with cancellation of running tasks.
-                    Effect::Interrupt { .. } => {}
+                    Effect::Interrupt { call } => {
+                        let ends_at = clock::now() + GRACE.as_nanos() as u64;
+                        self.interrupt.get_or_insert(Interrupt { call, ends_at, signalled: false });
+                    }
                 }
             }
         }
@@ -216,6 +235,7 @@ impl Runtime {
             companion_wake: poll::Wake::new()?,
             companion_timer: poll::Timer::new()?,
             control: Kept::new(control),
+            main: signals::Thread::current(),
         });
         companion::start(slot, shared.clone())?;
         Ok(Runtime { shared })
@@ -279,8 +299,17 @@ impl Runtime {
         Some(Next::Call(call))
     }
 
+    /// Whether the call that runs was told to stop. To be asked when the signal of Ctrl-C has come: it may have come
+    /// too late, and then it means nothing.
+    pub fn is_interrupted(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.interrupt.is_some_and(|interrupt| state.core.running() == Some(interrupt.call))
+    }
+
     fn finish(&self, state: &mut State, now: u64, seq: Seq, status: Status, payload: Bytes) {
         state.busy = false;
+        let interrupted = state.interrupt.take().is_some_and(|interrupt| interrupt.call == seq);
+        let status = if interrupted && status == Status::Raised { Status::Cancelled } else { status };
         self.shared.page.end(seq);
         let took = Duration::from_nanos(now - state.began);
         if let Some(in_use) = &mut state.link {
