@@ -3,14 +3,14 @@
 //! `cargo run -p paceline-proto --example corpus -- fuzz/corpus/frames`
 
 use paceline_proto::control::{
-    ClientToHead, HeadToClient, HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, Placement, SlotToNode, Stream,
-    ZygoteToNode,
+    ClientToHead, HeadToClient, HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, Placement, SlotToNode,
+    Stream, ZygoteToNode,
 };
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::{
-    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, NodeId, OutOfMemory,
-    Resources, Seq, Shape, SlotId, TaskId, open,
+    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, NodeId,
+    OutOfMemory, Resources, Seq, Shape, SlotId, TaskId, open,
 };
 use std::path::PathBuf;
 use std::time::Duration;

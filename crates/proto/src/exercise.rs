@@ -1,7 +1,8 @@
 //! What a fuzzer and the corpus test do with arbitrary bytes: read them as every link would.
 
 use crate::control::{
-    ClientToHead, HeadToClient, HeadToNode, Message, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode, ZygoteToNode,
+    ClientToHead, HeadToClient, HeadToNode, Message, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode,
+    ZygoteToNode,
 };
 use crate::data::{FromSlot, ToSlot};
 use crate::frame::{Decoder, Frame};
@@ -19,7 +20,11 @@ pub fn exercise(bytes: &[u8]) {
     }
     let Some((&piece, stream)) = bytes.split_first() else { return };
     let whole = frames(stream, stream.len().max(1));
-    assert_eq!(frames(stream, usize::from(piece).max(1)), whole, "FR-3: the same frames, however they arrive");
+    assert_eq!(
+        frames(stream, usize::from(piece).max(1)),
+        whole,
+        "FR-3: the same frames, however they arrive"
+    );
     for frame in whole {
         data(frame.clone());
         control::<ClientToHead>(&frame);

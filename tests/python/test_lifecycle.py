@@ -1,0 +1,169 @@
+"""How a cluster ends: at exit, by signals, by death of any of its processes. Nothing may be left behind."""
+
+from __future__ import annotations
+
+import signal
+import textwrap
+
+import pytest
+
+from support import Completed, Running, assert_nothing_left, run_script, start_script, wait_until
+
+BUSY = textwrap.dedent(
+    """
+    import hashlib, os, time
+    import paceline as pl
+
+    pl.connect(cpus=2)
+
+    @pl.remote
+    def nap(seconds):
+        time.sleep(seconds)
+        return seconds
+
+    @pl.remote
+    def grind(seconds):
+        # One call of C code: no signal handler of Python's runs before it is over.
+        end = time.monotonic() + seconds
+        hashlib.pbkdf2_hmac("sha256", b"x", b"y", int(seconds * 1_000_000))
+        return seconds
+
+    nap(0)
+    print("ready", flush=True)
+    """
+)
+
+
+def interrupted(call: str) -> Completed:
+    script = BUSY + textwrap.dedent(
+        f"""
+        began = time.monotonic()
+        try:
+            {call}
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        nap(0.01)
+        print("next call works after", round(time.monotonic() - began, 1), flush=True)
+        """
+    )
+    with start_script(script) as running:
+        wait_until(lambda: "ready" in running.output(), "the script to be ready")
+        # Tasks are in the slots once one of them sleeps there; the interrupt must find them at work.
+        wait_until(lambda: len(running.processes()) >= 4, "client, zygote and two slots")
+        running.send_signal(signal.SIGINT)
+        done = running.wait(20).ok()
+        assert "interrupted" in done.stdout
+        assert "next call works" in done.stdout
+        assert_nothing_left(done)
+        return done
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nap(30)",
+        "nap.map([30] * 10, chunksize=1)",
+        "nap.submit(30).result()",
+        "list(nap.imap([30] * 10))",
+        "pl.wait([nap.submit(30)])",
+    ],
+)
+def test_ctrl_c_ends_the_wait_and_its_tasks(call: str) -> None:
+    done = interrupted(call)
+    assert done.seconds < 10, done.transcript()
+
+
+def test_ctrl_c_ends_code_that_does_not_listen() -> None:
+    """C code that never looks for signals is killed with its slot after two seconds, and the slot replaced."""
+    assert interrupted("grind.map([60, 60], chunksize=1)").seconds < 15
+
+
+def running_map() -> Running:
+    return start_script(BUSY + "nap.map([30] * 4, chunksize=1)")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_killed_client_leaves_nothing(number: signal.Signals) -> None:
+    with running_map() as running:
+        wait_until(lambda: "ready" in running.output(), "the script to be ready")
+        running.send_signal(number)
+        done = running.wait(10)
+        assert done.returncode == -number
+        wait_until(lambda: not running.processes(), "every process of the cluster to end", 5)
+        assert_nothing_left(done)
+
+
+def test_a_killed_zygote_is_replaced() -> None:
+    done = run_script(
+        BUSY
+        + textwrap.dedent(
+            """
+            import signal
+            parent = pl.remote(os.getppid)
+            zygote = parent()
+            futures = [nap.submit(0.3) for _ in range(4)]
+            os.kill(zygote, signal.SIGKILL)
+            print([future.result() for future in futures])
+            assert parent() != zygote
+            """
+        )
+    ).ok()
+    assert "[0.3, 0.3, 0.3, 0.3]" in done.stdout
+    assert_nothing_left(done)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ["", "pl.shutdown()", "raise SystemExit(3)", "1 / 0", "os._exit(4)"],
+    ids=["end", "shutdown", "exit", "exception", "hard exit"],
+)
+def test_every_way_to_end_leaves_nothing(ending: str) -> None:
+    done = run_script(BUSY + "futures = [nap.submit(0.2) for _ in range(5)]\n" + ending)
+    wait_until(lambda: _is_clean(done), "everything to be gone", 5)
+    assert_nothing_left(done)
+
+
+def _is_clean(done: Completed) -> bool:
+    from support import processes
+
+    return not processes.processes_of(done.run.marker)
+
+
+def test_a_forked_child_does_not_keep_a_dead_clients_cluster_alive() -> None:
+    script = BUSY + textwrap.dedent(
+        """
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+        print("forked", flush=True)
+        nap(30)
+        """
+    )
+    with start_script(script) as running:
+        wait_until(lambda: "forked" in running.output(), "the child")
+        running.send_signal(signal.SIGKILL)
+        # The child goes on; slots and zygote must not.
+        wait_until(lambda: len(running.processes()) == 1, "only the forked child to be left", 5)
+
+
+def test_a_child_forked_in_a_task_changes_nothing() -> None:
+    done = run_script(
+        BUSY
+        + textwrap.dedent(
+            """
+            @pl.remote
+            def fork_and_return(how):
+                pid = os.fork()
+                if pid == 0:
+                    if how == "return":
+                        return "child"
+                    os._exit(0)
+                os.waitpid(pid, 0)
+                return "parent"
+
+            print(fork_and_return("exit"), fork_and_return("return"), fork_and_return.map(["return"] * 5))
+            """
+        )
+    ).ok()
+    assert "parent parent ['parent', 'parent', 'parent', 'parent', 'parent']" in done.stdout
+    assert_nothing_left(done)
