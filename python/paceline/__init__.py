@@ -19,7 +19,9 @@ TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer th
 
 if TYPE_CHECKING:
     from paceline import errors as errors
+    from paceline._cancelling import cancel
     from paceline._cluster import Cluster, connect, shutdown
+    from paceline._current import Current, current
     from paceline._future import Future
     from paceline._map import map
     from paceline._native import __version__
@@ -47,6 +49,7 @@ __all__ = [
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
+    "Current",
     "FunctionNotSerializable",
     "Future",
     "NoResources",
@@ -64,7 +67,9 @@ __all__ = [
     "TaskTimeout",
     "__version__",
     "as_completed",
+    "cancel",
     "connect",
+    "current",
     "errors",
     "map",
     "remote",
@@ -75,6 +80,9 @@ __all__ = [
 # Where each name lives. What is not listed is an error class.
 _HOMES = {
     "Cluster": "_cluster",
+    "Current": "_current",
+    "cancel": "_cancelling",
+    "current": "_current",
     "Future": "_future",
     "RemoteFunction": "_remote",
     "__version__": "_native",

@@ -18,6 +18,7 @@ from paceline._slot.rebuild import FunctionType, plain
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from paceline._native import Function, Session, Watch
     from paceline._remote import Options
@@ -40,7 +41,7 @@ class Package:
         packed = self._packed
         if packed is None or not packed.watch.unchanged():
             packed = self._packed = _Packed(*pack(self._function))
-        key = (session, options["cpus"], options["retries"], options["priority"])
+        key = (session, *options.values())
         function = packed.handles.get(key)
         if function is None:
             before()
@@ -54,7 +55,7 @@ class _Packed:
     def __init__(self, payload: bytes, watch: Watch) -> None:
         self.payload = payload
         self.watch = watch
-        self.handles: dict[tuple[Session, float, int, int], Function] = {}
+        self.handles: dict[tuple[Any, ...], Function] = {}
 
 
 def pack(function: object) -> tuple[bytes, Watch]:

@@ -43,6 +43,9 @@ class FutureBase:
     def running(self) -> bool: ...
     def cancelled(self) -> bool: ...
     def cancel(self) -> bool: ...
+    def _interrupt(self) -> bool:
+        """End the task even if it runs. Says whether it was ended by this."""
+
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None: ...
 
 @final
@@ -93,6 +96,8 @@ class Session:
         *,
         cpus: float,
         retries: int,
+        retry_on: Sequence[str],
+        timeout: float | None,
         priority: int,
     ) -> Function: ...
     def refresh(self, directory: str, path: Sequence[str]) -> None:
@@ -126,6 +131,9 @@ class Birth:
     @property
     def slot(self) -> int: ...
     def close(self) -> None: ...
+
+def current() -> tuple[int, int, int] | None:
+    """Task, attempt and slot, inside a task."""
 
 def slot_main(zygote: Zygote, birth: Birth) -> None:
     """Be a slot until told to end. Runs in the forked child, on its main thread."""

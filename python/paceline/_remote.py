@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
         cpus: float
         retries: int
+        retry_on: tuple[str, ...]
+        timeout: float | None
         priority: int
 
     class CallOptions(Options, total=False):
@@ -49,7 +51,8 @@ else:
         return function
 
 
-DEFAULTS: Options = {"cpus": 1.0, "retries": 3, "priority": 0}
+DEFAULTS: Options = {"cpus": 1.0, "retries": 3, "retry_on": ("slot", "node"), "timeout": None, "priority": 0}
+CAUSES = ("slot", "node", "timeout", "error")
 LOOKAHEAD = 256
 WRAPPED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
 
@@ -295,8 +298,10 @@ def remote(**options: Unpack[Options]) -> Callable[[Callable[P, R]], RemoteFunct
 def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     """Make a function remote: calling it runs it in a slot of the current cluster.
 
-    `cpus` is how much of a node it takes, `retries` how often it runs again when its slot dies, and
-    `priority` puts it before others (higher goes first).
+    `cpus` is how much of a node it takes. `retries` is how often it runs again for the causes in `retry_on`:
+    `"slot"` and `"node"` (the process or machine was lost; these two by default), `"timeout"`, and `"error"`
+    for its own exceptions. `timeout` is how many seconds one run may take. `priority` puts it before others
+    (higher goes first).
 
     >>> import paceline as pl
     >>> @pl.remote(retries=0)
@@ -327,8 +332,9 @@ def _decorated(function: Any, options: Options) -> RemoteFunction[..., Any]:
 def _checked(options: dict[str, Any]) -> Options:
     """The options as the core wants them. Raises `TypeError` or `ValueError` naming the one that is wrong."""
     for name in options:
-        if name not in ("cpus", "retries", "priority"):
-            raise TypeError(f"unknown option {name!r}: there are cpus, retries and priority")
+        if name not in DEFAULTS:
+            known = ", ".join(DEFAULTS)
+            raise TypeError(f"unknown option {name!r}: there are {known}")
     cpus = options["cpus"]
     if isinstance(cpus, bool) or not hasattr(cpus, "__float__"):
         raise TypeError(f"cpus must be a number, not {type(cpus).__name__}")
@@ -337,8 +343,30 @@ def _checked(options: dict[str, Any]) -> Options:
     return {
         "cpus": float(cpus),
         "retries": whole_number("retries", options["retries"], least=0),
+        "retry_on": _causes(options["retry_on"]),
+        "timeout": _seconds(options["timeout"]),
         "priority": whole_number("priority", options["priority"]),
     }
+
+
+def _causes(causes: Any) -> tuple[str, ...]:
+    if isinstance(causes, str):
+        causes = (causes,)
+    causes = tuple(causes)
+    for cause in causes:
+        if cause not in CAUSES:
+            raise ValueError(f"retry_on has an unknown cause {cause!r}: there are {', '.join(CAUSES)}")
+    return causes
+
+
+def _seconds(timeout: Any) -> float | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
+        raise TypeError(f"timeout must be a number of seconds, not {type(timeout).__name__}")
+    if not 0 < timeout < float("inf"):
+        raise ValueError(f"timeout must be more than zero seconds: {timeout}")
+    return float(timeout)
 
 
 def _never() -> bool:

@@ -8,6 +8,7 @@ pub mod alarm;
 pub mod clock;
 pub mod control;
 pub mod fds;
+pub mod fork;
 pub mod kept;
 pub mod link;
 pub mod page;

@@ -18,6 +18,7 @@ struct Fields {
     running: AtomicU64,
     since: AtomicU64,
     finished: AtomicU64,
+    timed_out: AtomicU64,
 }
 
 /// A mapping of the page.
@@ -94,10 +95,21 @@ impl Page {
         Seq(self.fields().finished.load(Ordering::Acquire))
     }
 
+    /// The slot is about to end because this call cannot be stopped otherwise.
+    pub fn give_up(&self, call: Seq) {
+        self.fields().timed_out.store(call.0, Ordering::Release);
+    }
+
+    /// Whether the call that runs is why the slot ended.
+    pub fn gave_up(&self) -> bool {
+        self.running().is_some_and(|call| self.fields().timed_out.load(Ordering::Acquire) == call.0)
+    }
+
     /// A new lease counts its calls from 1 again.
     pub fn reset(&self) {
         self.fields().running.store(0, Ordering::Release);
         self.fields().finished.store(0, Ordering::Release);
+        self.fields().timed_out.store(0, Ordering::Release);
     }
 }
 

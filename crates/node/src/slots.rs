@@ -111,6 +111,7 @@ impl Slots {
     pub(crate) fn death(&mut self, id: SlotId, cause: DeathCause) -> Option<Death> {
         let slot = self.slots.get(&id)?;
         let out_of_memory = if slot.killed { OutOfMemory::No } else { self.shortage.verdict(cause) };
+        let cause = if slot.page.gave_up() { DeathCause::TimedOut } else { cause };
         Some(Death { cause, out_of_memory, running: slot.page.running(), finished: slot.page.finished() })
     }
 

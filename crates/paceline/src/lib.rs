@@ -10,14 +10,20 @@ pub mod embedded;
 mod notify;
 mod pump;
 mod reactor;
+mod rust;
 mod session;
 mod state;
 
 pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
 pub use notify::{Notice, Notifier};
-pub use paceline_core::client::{Charge, Lost, LostCause, Outcome, Spec};
+pub use paceline_core::client::{Charge, Lost, LostCause, Outcome, RetryOn, Spec};
 pub use paceline_proto::{Bytes, DeathCause, FunctionId, OutOfMemory, Resources, Shape, TaskId};
+pub use paceline_macros::task;
 pub use pump::Waited;
+pub use rust::{
+    Builder, Cluster, Configured, Error, Future, Options, Result, Task, init, is_cancelled,
+    private as __private,
+};
 pub use session::{Session, Submission, after_fork_in_child};
 pub use state::Print;

@@ -8,7 +8,7 @@ use crate::pump::{LEADER_WAKE, Leadership, Waited};
 use crate::reactor;
 use crate::state::{Print, State, tick};
 use paceline_core::Tick;
-use paceline_core::client::{Client, Config, Event, Spec};
+use paceline_core::client::{Client, Config, Event, RetryOn, Spec};
 use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
 use paceline_proto::data::Environment;
@@ -86,13 +86,16 @@ pub struct Submission {
     pub function: FunctionId,
     pub shape: paceline_proto::Shape,
     pub retries: u32,
+    pub retry_on: RetryOn,
+    /// How long one attempt may run; zero for as long as it likes.
+    pub timeout: Duration,
     pub priority: i32,
 }
 
 impl Submission {
     fn spec(&self, payload: Bytes) -> Spec {
-        let Submission { function, shape, retries, priority } = *self;
-        Spec { function, payload, shape, retries, priority }
+        let Submission { function, shape, retries, retry_on, timeout, priority } = *self;
+        Spec { function, payload, shape, retries, retry_on, timeout, priority }
     }
 }
 

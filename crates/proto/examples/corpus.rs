@@ -48,6 +48,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
         task: TaskId(seq * 3),
         attempt: 1,
         function: FunctionId(0xfeed),
+        timeout: Duration::from_secs(60),
         payload: Bytes::from_static(payload),
     };
     let reply = |seq: u64, status| Reply {
@@ -79,6 +80,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
                 reply(3, Status::Unsendable),
                 reply(4, Status::Cancelled),
                 reply(5, Status::Withdrawn),
+                reply(6, Status::TimedOut),
             ],
         },
         FromSlot::Running { call: Seq(8) },

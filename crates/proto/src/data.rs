@@ -67,6 +67,8 @@ pub struct Call {
     /// Which run of the task this is, from 1.
     pub attempt: u32,
     pub function: FunctionId,
+    /// How long it may run; zero for as long as it likes.
+    pub timeout: Duration,
     pub payload: Bytes,
 }
 
@@ -94,6 +96,8 @@ pub enum Status {
     Cancelled = 3,
     /// The call was asked back before it began, and will never run here.
     Withdrawn = 4,
+    /// The call ran longer than it may, and was stopped.
+    TimedOut = 5,
 }
 
 const TO_HELLO: u8 = 1;
@@ -113,6 +117,7 @@ struct CallRecord {
     seq: U64,
     task: U64,
     function: U128,
+    timeout: U64,
     attempt: U32,
     length: U32,
 }
@@ -194,6 +199,7 @@ fn encode_run(acked: u64, calls: &[Call], out: &mut Vec<u8>) -> Result<(), Error
                 seq: call.seq.0.into(),
                 task: call.task.0.into(),
                 function: call.function.0.into(),
+                timeout: (call.timeout.as_nanos() as u64).into(),
                 attempt: call.attempt.into(),
                 length: (call.payload.len() as u32).into(),
             };
@@ -214,6 +220,7 @@ fn decode_run(mut body: Bytes) -> Result<ToSlot, Error> {
             task: TaskId(record.task.get()),
             attempt: record.attempt.get(),
             function: FunctionId(record.function.get()),
+            timeout: Duration::from_nanos(record.timeout.get()),
             payload: take_bytes(&mut body, record.length.get(), "call")?,
         });
     }
@@ -252,6 +259,7 @@ fn decode_replies(mut body: Bytes) -> Result<FromSlot, Error> {
             2 => Status::Unsendable,
             3 => Status::Cancelled,
             4 => Status::Withdrawn,
+            5 => Status::TimedOut,
             _ => return Err(Error::Malformed { what: "reply status" }),
         };
         replies.push(Reply {

@@ -24,6 +24,7 @@ fn call(seq: u64, payload: &'static [u8]) -> Call {
         task: TaskId(40 + seq),
         attempt: 1,
         function: FunctionId(0xabc),
+        timeout: Duration::from_nanos(513),
         payload: Bytes::from_static(payload),
     }
 }
@@ -73,7 +74,7 @@ fn golden_run() {
         2, 0, 0, 0, 0, 0, 0, 0,  1, 0, 0, 0,
         3, 0, 0, 0, 0, 0, 0, 0,  43, 0, 0, 0, 0, 0, 0, 0,
         0xbc, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        1, 0, 0, 0,  2, 0, 0, 0,  b'a', b'b',
+        1, 2, 0, 0, 0, 0, 0, 0,  1, 0, 0, 0,  2, 0, 0, 0,  b'a', b'b',
     ]);
 }
 

@@ -23,6 +23,8 @@ pub enum DeathCause {
     Exit(i32),
     /// Its node is gone, and whatever ran there.
     NodeLost,
+    /// It was ended because the call that ran took longer than it may and could not be stopped otherwise.
+    TimedOut,
 }
 
 /// Whether memory was the reason.

@@ -224,6 +224,11 @@ impl FutureBase {
         Ok(task.session.cancel(&task.cell, false) || self.is_cancelled())
     }
 
+    fn _interrupt(&self) -> PyResult<bool> {
+        let task = self.task()?;
+        Ok(task.session.cancel(&task.cell, true))
+    }
+
     #[pyo3(signature = (r#fn))]
     fn add_done_callback(slf: &Bound<'_, Self>, r#fn: Py<PyAny>) -> PyResult<()> {
         let callback = r#fn;

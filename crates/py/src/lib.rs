@@ -33,6 +33,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<zygote::Birth>()?;
     module.add_function(wrap_pyfunction!(waiting::wait, module)?)?;
     module.add_function(wrap_pyfunction!(session::after_fork_in_child, module)?)?;
+    module.add_function(wrap_pyfunction!(slot::current, module)?)?;
     module.add_function(wrap_pyfunction!(slot::slot_main, module)?)?;
     Ok(())
 }

@@ -25,6 +25,12 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
             Err(lost(py, "result", &fields))
         }
         Outcome::Cancelled => Err(cancelled(py)),
+        Outcome::TimedOut { after, attempts } => {
+            let fields = fields(py, of)?;
+            fields.set_item("timeout", after.as_secs_f64())?;
+            fields.set_item("attempts", attempts)?;
+            Err(lost(py, "timeout", &fields))
+        }
         Outcome::Lost(how) => Err(lost_error(py, &how, of)?),
         Outcome::Unplaceable { needs, largest } => {
             let fields = fields(py, of)?;
@@ -51,7 +57,7 @@ fn lost_error(py: Python<'_>, how: &Lost, of: &Of<'_>) -> PyResult<PyErr> {
         let (signal, exit_code) = match last.cause {
             DeathCause::Signal(signal) => (Some(signal), None),
             DeathCause::Exit(code) => (None, Some(code)),
-            DeathCause::NodeLost => (None, None),
+            DeathCause::NodeLost | DeathCause::TimedOut => (None, None),
         };
         fields.set_item("signal", signal)?;
         fields.set_item("exit_code", exit_code)?;

@@ -1,7 +1,8 @@
 //! A connection to one cluster.
 
 use crate::function::Function;
-use paceline::{Bytes, Resources, Shape, Submission, embedded};
+use crate::waiting;
+use paceline::{Bytes, Resources, RetryOn, Shape, Submission, embedded};
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -10,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[pyclass(frozen, module = "paceline._native")]
 pub struct Session {
@@ -42,19 +44,30 @@ impl Session {
         Ok(Session { inner, variables })
     }
 
-    #[pyo3(signature = (payload, name, *, cpus, retries, priority))]
+    #[pyo3(signature = (payload, name, *, cpus, retries, retry_on, timeout, priority))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn function(
         &self,
         payload: &Bound<'_, PyBytes>,
         name: &str,
         cpus: f64,
         retries: u32,
+        retry_on: Vec<String>,
+        timeout: Option<f64>,
         priority: i32,
     ) -> PyResult<Function> {
         let needs = Resources::fractional_cpus(cpus)
             .ok_or_else(|| PyValueError::new_err(format!("cpus must be a number from 0 on, not {cpus}")))?;
         let function = self.inner.define(Bytes::copy_from_slice(payload.as_bytes()));
-        let submission = Submission { function, shape: Shape { needs }, retries, priority };
+        let retry_on = RetryOn {
+            slot_lost: retry_on.iter().any(|cause| cause == "slot"),
+            node_lost: retry_on.iter().any(|cause| cause == "node"),
+            timeout: retry_on.iter().any(|cause| cause == "timeout"),
+            raised: retry_on.iter().any(|cause| cause == "error"),
+        };
+        let timeout = waiting::timeout(timeout).unwrap_or(Duration::ZERO);
+        let submission =
+            Submission { function, shape: Shape { needs }, retries, retry_on, timeout, priority };
         Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name) })
     }
 

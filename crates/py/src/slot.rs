@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::HashMap;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const THREAD_COUNTS: [&str; 5] = [
     "OMP_NUM_THREADS",
@@ -32,6 +33,7 @@ pub fn slot_main(py: Python<'_>, zygote: &Bound<'_, Zygote>, birth: &Bound<'_, B
     let runtime =
         Runtime::start(slot, control, page).map_err(|error| PyOSError::new_err(error.to_string()))?;
     let runtime = RUNTIME.get_or_init(|| runtime);
+    SLOT.store(slot.0, Ordering::Relaxed);
     let signals = py.import("_signal")?;
     let handler = wrap_pyfunction!(on_interrupt, py)?;
     signals.getattr("signal")?.call1((signals.getattr("SIGINT")?, handler))?;
@@ -53,6 +55,18 @@ fn on_interrupt(_signal: i32, _frame: &Bound<'_, PyAny>) -> PyResult<()> {
         Some(runtime) if runtime.is_interrupted() => Err(PyKeyboardInterrupt::new_err(())),
         _ => Ok(()),
     }
+}
+
+/// The task that runs and which attempt at it this is; zero for none.
+static TASK: AtomicU64 = AtomicU64::new(0);
+static ATTEMPT: AtomicU32 = AtomicU32::new(0);
+static SLOT: AtomicU64 = AtomicU64::new(0);
+
+/// Task, attempt and slot, inside a task.
+#[pyfunction]
+pub fn current() -> Option<(u64, u32, u64)> {
+    let task = TASK.load(Ordering::Relaxed);
+    (task != 0).then(|| (task, ATTEMPT.load(Ordering::Relaxed), SLOT.load(Ordering::Relaxed)))
 }
 
 struct Slot {
@@ -98,7 +112,11 @@ impl Slot {
     }
 
     fn run(&mut self, py: Python<'_>, call: &Call) -> (Seq, Status, Bytes) {
-        match self.value(py, call) {
+        TASK.store(call.task.0, Ordering::Relaxed);
+        ATTEMPT.store(call.attempt, Ordering::Relaxed);
+        let result = self.value(py, call);
+        TASK.store(0, Ordering::Relaxed);
+        match result {
             Ok(payload) => (call.seq, Status::Value, payload),
             Err(error) => match describe(py, error) {
                 Ok(payload) => (call.seq, Status::Raised, payload),

@@ -308,6 +308,7 @@ impl Sim {
             shape: job.shape,
             retries: job.retries,
             priority: job.priority,
+            ..Spec::default()
         };
         let now = self.now;
         let mut effects = Vec::new();

@@ -203,6 +203,7 @@ impl Ledger {
                 assert!(entry.cancelled, "{id:?} was cancelled by nobody");
                 tally.cancelled += 1;
             }
+            Outcome::TimedOut { .. } => panic!("{id:?} timed out, but has all the time it wants"),
             Outcome::Unplaceable { needs, largest } => {
                 assert!(!needs.fits_in(largest), "{id:?} fits");
                 tally.unplaceable += 1;

@@ -25,6 +25,7 @@ pub enum How {
     NodeLost,
     Poison,
     Unplaceable,
+    TimedOut,
 }
 
 impl From<&Outcome> for How {
@@ -35,6 +36,7 @@ impl From<&Outcome> for How {
             Outcome::Unsendable(_) => How::Unsendable,
             Outcome::Cancelled => How::Cancelled,
             Outcome::Unplaceable { .. } => How::Unplaceable,
+            Outcome::TimedOut { .. } => How::TimedOut,
             Outcome::Lost(lost) => match lost.cause {
                 LostCause::SlotDied => How::SlotDied,
                 LostCause::NodeLost => How::NodeLost,

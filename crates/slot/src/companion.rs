@@ -7,7 +7,9 @@
 //! * CP-1: it never waits for the main thread and never enters the language runtime.
 //! * CP-2: when the node is gone, so is the slot, within [`LEAVE_WITHIN`].
 
-use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, LinkInUse, SERVE_AFTER, Shared, State};
+use crate::runtime::{
+    FLUSH_AFTER, FLUSH_AT_LATEST, GRACE, Interrupt, LinkInUse, SERVE_AFTER, Shared, State, Why,
+};
 use paceline_net::control::{Inbox, Outbox};
 use paceline_net::kept::Kept;
 use paceline_net::{clock, poll, signals};
@@ -93,7 +95,6 @@ impl Companion {
         let now = clock::now();
         let mut state = self.shared.state.lock();
         state.timer_due = None;
-        self.see_to_interrupt(&mut state, now);
         let waiting = state.busy && state.core.unsent() > 0;
         if waiting {
             state.flush(now);
@@ -102,20 +103,43 @@ impl Companion {
         if !state.busy {
             return;
         }
-        let ran = Duration::from_nanos(now.saturating_sub(self.shared.page.since()));
-        if ran < SERVE_AFTER {
-            state.timer_due = Some(now + (SERVE_AFTER - ran).as_nanos() as u64);
-            return self.shared.companion_timer.arm(SERVE_AFTER - ran);
-        }
-        if !state.companion_serves {
+        let serve_at = self.shared.page.since() + SERVE_AFTER.as_nanos() as u64;
+        if now >= serve_at && !state.companion_serves {
             state.companion_serves = true;
             state.receive();
-            self.see_to_interrupt(&mut state, now);
         }
-        if let Some(message) = state.core.announce_running() {
+        if now >= serve_at
+            && let Some(message) = state.core.announce_running()
+        {
             state.send(&message);
         }
+        self.see_to_deadline(&mut state, now);
+        self.see_to_interrupt(&mut state, now);
         state.flush(now);
+        let serve_at = Some(serve_at).filter(|at| *at > now);
+        let deadline = state.deadline.filter(|_| state.interrupt.is_none());
+        let ends_at = state.interrupt.map(|interrupt| interrupt.ends_at);
+        if let Some(due) = [serve_at, deadline, ends_at].into_iter().flatten().min() {
+            self.set_timer(&mut state, now, due);
+        }
+    }
+
+    fn set_timer(&self, state: &mut State, now: u64, due: u64) {
+        if state.timer_due.is_none_or(|at| at > due) {
+            state.timer_due = Some(due);
+            self.shared.companion_timer.arm(Duration::from_nanos(due.saturating_sub(now)));
+        }
+    }
+
+    /// A call that has had its time is to stop.
+    fn see_to_deadline(&self, state: &mut State, now: u64) {
+        if let (Some(deadline), Some(call)) = (state.deadline, state.core.running())
+            && now >= deadline
+            && state.interrupt.is_none()
+        {
+            let ends_at = now + GRACE.as_nanos() as u64;
+            state.interrupt = Some(Interrupt { call, why: Why::TimedOut, ends_at, signalled: false });
+        }
     }
 
     /// The client has something to say, or takes more, while user code runs.
@@ -137,17 +161,17 @@ impl Companion {
         if running != Some(interrupt.call) {
             return;
         }
-        let ends_at = interrupt.ends_at;
-        if now >= ends_at {
+        if now >= interrupt.ends_at {
+            if interrupt.why == Why::TimedOut {
+                self.shared.page.give_up(interrupt.call);
+            }
             let _ = kill_process(getpid(), Signal::KILL);
         }
         if !std::mem::replace(&mut interrupt.signalled, true) {
             self.shared.main.interrupt();
         }
-        if state.timer_due.is_none_or(|due| due > ends_at) {
-            state.timer_due = Some(ends_at);
-            self.shared.companion_timer.arm(Duration::from_nanos(ends_at - now));
-        }
+        let ends_at = interrupt.ends_at;
+        self.set_timer(state, now, ends_at);
     }
 
     /// Handle what the node says. False: it is gone.

@@ -31,7 +31,7 @@ pub(crate) const SERVE_AFTER: Duration = Duration::from_millis(4);
 const FLUSH_BYTES: usize = 16 << 10;
 
 /// A call that was told to stop has this long to do so; then the slot ends.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// What the main thread does next.
 #[derive(Debug)]
@@ -76,6 +76,8 @@ pub(crate) struct State {
     /// User code runs.
     pub busy: bool,
     pub interrupt: Option<Interrupt>,
+    /// When the call that runs has had its time.
+    pub deadline: Option<u64>,
     began: u64,
     effects: Vec<Effect>,
 }
@@ -84,10 +86,18 @@ pub(crate) struct State {
 #[derive(Clone, Copy)]
 pub(crate) struct Interrupt {
     pub call: Seq,
+    pub why: Why,
     /// When this process ends if it has not.
     pub ends_at: u64,
     /// The main thread was told.
     pub signalled: bool,
+}
+
+/// Why a call is to stop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    Cancelled,
+    TimedOut,
 }
 
 /// The data link, with what belongs to its use.
@@ -124,6 +134,7 @@ impl State {
             detaching: None,
             busy: false,
             interrupt: None,
+            deadline: None,
             began: 0,
             effects: Vec::new(),
         }
@@ -161,7 +172,8 @@ impl State {
                     Effect::Environment(environment) => self.environment = Some(environment),
                     Effect::Interrupt { call } => {
                         let ends_at = clock::now() + GRACE.as_nanos() as u64;
-                        self.interrupt.get_or_insert(Interrupt { call, ends_at, signalled: false });
+                        let interrupt = Interrupt { call, why: Why::Cancelled, ends_at, signalled: false };
+                        self.interrupt.get_or_insert(interrupt);
                     }
                 }
             }
@@ -290,7 +302,9 @@ impl Runtime {
         state.busy = true;
         state.began = now;
         self.shared.page.begin(call.seq, now);
+        state.deadline = (!call.timeout.is_zero()).then(|| now + call.timeout.as_nanos() as u64);
         let look_after = if state.core.unsent() > 0 { state.patience } else { SERVE_AFTER };
+        let look_after = if call.timeout.is_zero() { look_after } else { look_after.min(call.timeout) };
         let due = now + look_after.as_nanos() as u64;
         if state.timer_due.is_none_or(|at| at > due) {
             state.timer_due = Some(due);
@@ -308,8 +322,12 @@ impl Runtime {
 
     fn finish(&self, state: &mut State, now: u64, seq: Seq, status: Status, payload: Bytes) {
         state.busy = false;
-        let interrupted = state.interrupt.take().is_some_and(|interrupt| interrupt.call == seq);
-        let status = if interrupted && status == Status::Raised { Status::Cancelled } else { status };
+        state.deadline = None;
+        let status = match state.interrupt.take().filter(|interrupt| interrupt.call == seq) {
+            Some(Interrupt { why: Why::TimedOut, .. }) => Status::TimedOut,
+            Some(_) if status == Status::Raised => Status::Cancelled,
+            _ => status,
+        };
         self.shared.page.end(seq);
         let took = Duration::from_nanos(now - state.began);
         if let Some(in_use) = &mut state.link {

@@ -78,6 +78,7 @@ fn run_with(calls: impl IntoIterator<Item = u64>, payload: Bytes) -> ToSlot {
         task: TaskId(seq),
         attempt: 1,
         function: FunctionId(1),
+        timeout: Duration::ZERO,
         payload: payload.clone(),
     };
     ToSlot::Run { acked: 0, calls: calls.into_iter().map(call).collect() }

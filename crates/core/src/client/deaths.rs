@@ -74,12 +74,20 @@ impl<Ticket: Clone> Client<Ticket> {
         if blame == Blame::Doubtful {
             return self.requeue(key);
         }
+        if charge.cause == DeathCause::TimedOut && blame == Blame::Ran {
+            // The slot's end was the way to stop it, not its doing.
+            return self.give_up_or_retry(key, out);
+        }
         let charges = task.charges.get_or_insert_default();
         charges.push(charge);
         let killed = charges.iter().filter(|charge| charge.cause != DeathCause::NodeLost).count();
+        let asked_for = match charge.cause {
+            DeathCause::NodeLost => task.retry_on.node_lost,
+            _ => task.retry_on.slot_lost,
+        };
         let cause = if blame == Blame::Ran && killed as u32 >= poison {
             LostCause::Poison
-        } else if task.retries > 0 {
+        } else if asked_for && task.retries > 0 {
             task.retries -= 1;
             if blame == Blame::Lost {
                 charges.pop();
@@ -92,5 +100,14 @@ impl<Ticket: Clone> Client<Ticket> {
         };
         let lost = Lost { cause, attempts: task.attempts, charges: charges.to_vec() };
         self.finish_unplaced(key, Outcome::Lost(Box::new(lost)), out);
+    }
+
+    fn give_up_or_retry(&mut self, key: TaskKey, out: &mut Vec<Effect<Ticket>>) {
+        let task = &mut self.tasks[key.0];
+        if task.retries_after(task.retry_on.timeout) {
+            return self.requeue(key);
+        }
+        let outcome = Outcome::TimedOut { after: task.timeout, attempts: task.attempts };
+        self.finish_unplaced(key, outcome, out);
     }
 }

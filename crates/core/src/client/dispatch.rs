@@ -28,7 +28,7 @@ impl<Ticket: Clone> Client<Ticket> {
     ) -> (TaskKey, TaskId) {
         let id = self.next_task;
         self.next_task = TaskId(id.0 + 1);
-        let Spec { function, payload, shape, retries, priority } = spec;
+        let Spec { function, payload, shape, retries, retry_on, timeout, priority } = spec;
         let key = TaskKey(self.tasks.insert(Task {
             id,
             ticket: Some(ticket),
@@ -37,6 +37,8 @@ impl<Ticket: Clone> Client<Ticket> {
             shape,
             priority,
             retries,
+            retry_on,
+            timeout,
             attempts: 0,
             sent: None,
             started: false,
@@ -195,6 +197,7 @@ impl<Ticket: Clone> Client<Ticket> {
             task: task.id,
             attempt: task.attempts + 1,
             function: task.function,
+            timeout: task.timeout,
             payload: task.payload.clone(),
         });
         task.sent = Some((key, seq));

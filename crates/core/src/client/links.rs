@@ -94,6 +94,7 @@ impl<Ticket: Clone> Client<Ticket> {
                     task: task.id,
                     attempt: task.attempts + 1,
                     function: task.function,
+                    timeout: task.timeout,
                     payload: task.payload.clone(),
                 });
             }

@@ -28,7 +28,7 @@ mod withdraw;
 mod tests;
 
 pub use functions::Estimate;
-pub use task::{Charge, Lost, LostCause, Outcome, Spec, TaskKey};
+pub use task::{Charge, Lost, LostCause, Outcome, RetryOn, Spec, TaskKey};
 
 use crate::Tick;
 use functions::Functions;

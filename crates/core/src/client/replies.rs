@@ -46,10 +46,19 @@ impl<Ticket: Clone> Client<Ticket> {
         if reply.status != Status::Cancelled {
             self.functions.learn(task.function, reply.took);
         }
+        let again = match reply.status {
+            Status::TimedOut => task.retries_after(task.retry_on.timeout),
+            Status::Raised => task.retries_after(task.retry_on.raised),
+            _ => false,
+        };
+        if again && task.ticket.is_some() {
+            return self.requeue(call.task);
+        }
         let outcome = match reply.status {
             Status::Value => Outcome::Value(reply.payload),
             Status::Raised => Outcome::Raised(reply.payload),
             Status::Unsendable => Outcome::Unsendable(reply.payload),
+            Status::TimedOut => Outcome::TimedOut { after: task.timeout, attempts: task.attempts },
             Status::Cancelled | Status::Withdrawn => Outcome::Cancelled,
         };
         self.finish_unplaced(call.task, outcome, out);

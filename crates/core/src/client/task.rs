@@ -4,19 +4,39 @@ use super::LeaseKey;
 use paceline_proto::{
     Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, TaskId,
 };
+use std::time::Duration;
 
 /// The place of a task in the client's table; reused after the task has ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TaskKey(pub usize);
 
 /// What is submitted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Spec {
     pub function: FunctionId,
     pub payload: Bytes,
     pub shape: Shape,
     pub retries: u32,
+    pub retry_on: RetryOn,
+    /// How long one attempt may run; zero for as long as it likes.
+    pub timeout: Duration,
     pub priority: i32,
+}
+
+/// What makes a task run again, as long as it has retries left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RetryOn {
+    pub slot_lost: bool,
+    pub node_lost: bool,
+    pub timeout: bool,
+    /// The user's own exceptions.
+    pub raised: bool,
+}
+
+impl Default for RetryOn {
+    fn default() -> RetryOn {
+        RetryOn { slot_lost: true, node_lost: true, timeout: false, raised: false }
+    }
 }
 
 /// How a task ended.
@@ -28,6 +48,8 @@ pub enum Outcome {
     /// Ran, but neither its value nor its exception could be encoded; the bytes say why.
     Unsendable(Bytes),
     Cancelled,
+    /// An attempt ran longer than it may.
+    TimedOut { after: Duration, attempts: u32 },
     /// Its slots or nodes died.
     Lost(Box<Lost>),
     /// No node can ever hold it.
@@ -66,6 +88,15 @@ pub struct Charge {
     pub out_of_memory: OutOfMemory,
 }
 
+impl<Ticket> Task<Ticket> {
+    /// Whether to run again for a reason the user asked for. Takes one of its retries.
+    pub fn retries_after(&mut self, asked_for: bool) -> bool {
+        let again = asked_for && self.retries > 0;
+        self.retries -= u32::from(again);
+        again
+    }
+}
+
 pub(super) struct Task<Ticket> {
     pub id: TaskId,
     /// None once nobody waits for the outcome any more (cancelled while in flight).
@@ -75,6 +106,8 @@ pub(super) struct Task<Ticket> {
     pub shape: Shape,
     pub priority: i32,
     pub retries: u32,
+    pub retry_on: RetryOn,
+    pub timeout: Duration,
     /// How often it was begun, as far as is known. No two runs have the same number.
     pub attempts: u32,
     /// Where it is in flight; none while it is queued.

@@ -9,6 +9,7 @@ fn call(seq: u64) -> Call {
         task: TaskId(seq),
         attempt: 1,
         function: FunctionId(1),
+        timeout: Duration::ZERO,
         payload: Bytes::from_static(b"x"),
     }
 }

@@ -51,6 +51,9 @@ fn repeated_replies_are_passed_over() {
     assert_eq!(bench.handle(again(&[2, 3], 1)), []);
     assert_eq!(bench.handle(again(&[3, 4], 2)), [value(4)], "only what is new");
     assert_eq!(bench.handle(again(&[5], 9)), [], "a gap: the slot sends all again once it hears our hello");
+    bench.down(A);
+    bench.up(A);
+    assert_eq!(bench.said(A), ["hello 4"], "none was counted twice");
 }
 
 #[test]

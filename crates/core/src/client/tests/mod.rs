@@ -82,7 +82,7 @@ impl Bench {
         self.submitted += 1;
         let (ticket, function) = (self.submitted, self.functions[0]);
         let spec =
-            change(Spec { function, payload: Bytes::new(), shape: Shape::cpus(1), retries: 3, priority: 0 });
+            change(Spec { function, shape: Shape::cpus(1), retries: 3, ..Spec::default() });
         let mut place = None;
         let out = self.act(|client, now, out| place = Some(client.submit(now, spec, ticket, out)));
         self.keys.push(place.unwrap());

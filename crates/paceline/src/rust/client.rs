@@ -1,0 +1,200 @@
+//! A cluster as a Rust program uses it.
+
+use super::future::{block, resolve};
+use super::task::{self, Task};
+use super::{Error, Future, Options, Result, current, slot_main};
+use crate::embedded::{Config, Status};
+use crate::{Bytes, FunctionId, Session, Submission, Waiter};
+use paceline_proto::SlotId;
+use paceline_proto::control::Stream;
+use paceline_proto::data::Environment;
+use parking_lot::RwLock;
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Slots kept ready beyond the CPUs, so that one that dies is replaced at once.
+const SPARES: u64 = 1;
+
+const FOR_EVER: Duration = Duration::from_secs(3600 * 24 * 365);
+
+/// A cluster inside this process: its slots are processes of this same program. Share it by reference or in an `Arc`;
+/// dropping it cancels what is pending and ends every process it has started.
+pub struct Cluster {
+    pub(crate) session: Session,
+    /// The tasks that the session has heard of.
+    functions: RwLock<HashMap<TypeId, FunctionId>>,
+}
+
+/// How large a cluster is to be.
+#[derive(Clone, Debug)]
+#[must_use = "start() starts it"]
+pub struct Builder {
+    cpus: Option<u64>,
+    name: Option<String>,
+}
+
+impl Builder {
+    /// How many tasks run at once, each in a process of its own. All CPUs this process may use, unless told.
+    pub fn cpus(self, cpus: u64) -> Builder {
+        Builder { cpus: Some(cpus), ..self }
+    }
+
+    /// What the cluster is called in its status.
+    pub fn name(self, name: impl Into<String>) -> Builder {
+        Builder { name: Some(name.into()), ..self }
+    }
+
+    /// Start it. Returns at once: slots come up in the background.
+    pub fn start(self) -> Result<Cluster> {
+        if current::in_slot() {
+            return Err(Error::InSlot);
+        }
+        if !slot_main::initialised() {
+            // Started again as a zygote, this program would start yet another one.
+            return Err(Error::NotInitialised);
+        }
+        task::registry().map_err(|name| Error::SameName { name })?;
+        let cpus = self.cpus.unwrap_or_else(usable_cpus);
+        if cpus == 0 {
+            return Err(Error::NotANumberOfCpus { cpus: 0.0 });
+        }
+        let config = Config {
+            cpus,
+            spares: SPARES,
+            command: slot_main::command(),
+            variables: slot_main::variables(),
+            name: self.name.unwrap_or_else(|| "embedded".into()),
+        };
+        let directory = std::env::current_dir().map_err(|error| Error::Start(Arc::new(error)))?;
+        let directory = directory.to_string_lossy().into_owned();
+        let around = Environment { directory, path: Vec::new(), variables: Vec::new() };
+        let session = Session::embedded(config, around, Arc::new(|run| run()), Arc::new(print))
+            .map_err(|error| Error::Start(Arc::new(error)))?;
+        Ok(Cluster { session, functions: RwLock::default() })
+    }
+}
+
+impl Cluster {
+    /// A cluster on this machine, with as many slots as there are usable CPUs.
+    pub fn connect() -> Result<Cluster> {
+        Cluster::embedded().start()
+    }
+
+    /// A cluster inside this process, of a size to be chosen.
+    pub fn embedded() -> Builder {
+        Builder { cpus: None, name: None }
+    }
+
+    /// Run a task and wait for its value.
+    pub fn call<T: Task>(&self, arguments: T::Arguments) -> Result<T::Output> {
+        self.call_with::<T>(T::OPTIONS, arguments)
+    }
+
+    /// Have a task run; its value comes with the future. What stands in the way of submitting it does, too.
+    pub fn submit<T: Task>(&self, arguments: T::Arguments) -> Future<T::Output> {
+        self.submit_with::<T>(T::OPTIONS, arguments)
+    }
+
+    /// Run a task for each of these arguments and wait for all values, in the order of the arguments. The first that
+    /// fails, in that order, ends the rest.
+    pub fn map<T: Task>(&self, items: impl IntoIterator<Item = T::Arguments>) -> Result<Vec<T::Output>> {
+        self.map_with::<T>(T::OPTIONS, items)
+    }
+
+    pub(crate) fn call_with<T: Task>(
+        &self,
+        options: Options,
+        arguments: T::Arguments,
+    ) -> Result<T::Output> {
+        let (submission, payload) = self.prepare::<T>(options, &arguments)?;
+        let waiter = Waiter::new(1);
+        let cell = self.session.submit_for(&submission, payload, &waiter);
+        while !block(&self.session, &waiter, Some(&cell), FOR_EVER)? {}
+        let outcome = cell.outcome().expect("it is done, and nobody makes it forget");
+        resolve(&self.session, T::NAME, outcome)
+    }
+
+    pub(crate) fn submit_with<T: Task>(
+        &self,
+        options: Options,
+        arguments: T::Arguments,
+    ) -> Future<T::Output> {
+        match self.prepare::<T>(options, &arguments) {
+            Ok((submission, payload)) => {
+                let cell = self.session.submit(&submission, payload);
+                Future::new(self.session.clone(), cell, T::NAME)
+            }
+            Err(error) => Future::failed(error),
+        }
+    }
+
+    fn prepare<T: Task>(&self, options: Options, arguments: &T::Arguments) -> Result<(Submission, Bytes)> {
+        Ok((self.submission::<T>(options)?, payload::<T>(arguments)?))
+    }
+
+    pub(crate) fn submission<T: Task>(&self, options: Options) -> Result<Submission> {
+        if self.session.is_closed() {
+            return Err(Error::Closed);
+        }
+        let known = self.functions.read().get(&TypeId::of::<T>()).copied();
+        let function = known.unwrap_or_else(|| {
+            let function = self.session.define(slot_main::name_bytes(T::NAME));
+            self.functions.write().insert(TypeId::of::<T>(), function);
+            function
+        });
+        options.submission(function)
+    }
+
+    /// How many CPUs it was started with.
+    pub fn cpus(&self) -> u64 {
+        self.session.cpus()
+    }
+
+    /// How things stand: its slots, their processes and states.
+    pub fn status(&self) -> Status {
+        self.session.status()
+    }
+
+    /// End it: what is pending is cancelled, and every process it has started is gone when this returns. Returns how
+    /// many tasks were cancelled. Dropping it does the same.
+    pub fn close(self) -> usize {
+        self.session.close()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.session.close();
+    }
+}
+
+pub(crate) fn payload<T: Task>(arguments: &T::Arguments) -> Result<Bytes> {
+    let bytes = task::encode(arguments);
+    bytes.map(Bytes::from).map_err(|message| Error::Encode {
+        task: T::NAME,
+        what: "an argument",
+        message,
+    })
+}
+
+fn usable_cpus() -> u64 {
+    std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64)
+}
+
+/// Show what tasks print, with the number of the slot before each line.
+fn print(slot: SlotId, stream: Stream, text: Vec<u8>) {
+    let mut lines = Vec::with_capacity(text.len() + 16);
+    for line in text.strip_suffix(b"\n").unwrap_or(&text).split(|byte| *byte == b'\n') {
+        lines.extend_from_slice(format!("[slot {}] ", slot.0).as_bytes());
+        lines.extend_from_slice(line);
+        lines.push(b'\n');
+    }
+    // A terminal that is gone must not end the thread that also wakes everybody's futures.
+    let _ = match stream {
+        Stream::Out => io::stdout().write_all(&lines),
+        Stream::Err => io::stderr().write_all(&lines),
+    };
+}

@@ -1,0 +1,162 @@
+//! What can go wrong, as the caller sees it.
+
+use super::task::{self, Failure};
+use crate::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, Resources};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why there is no value.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The function returned an error: its text, and the name of its type.
+    #[error("{task} failed: {message}")]
+    Failed { task: &'static str, message: String, kind: String },
+    #[error("{task} panicked at {location}: {message}")]
+    Panicked { task: &'static str, message: String, location: String },
+    /// The slot died while the task ran, and it may not be run again.
+    #[error("{task} lost its slot: {death}, after {attempts} attempts")]
+    SlotDied { task: &'static str, death: Death, attempts: u32 },
+    /// It has killed as many slots as a task may.
+    #[error("{task} was stopped because it killed {deaths} slots, the last: {death}")]
+    Poison { task: &'static str, death: Death, deaths: usize },
+    #[error("{task} ran for longer than {after:?}, in attempt {attempts}")]
+    TimedOut { task: &'static str, after: Duration, attempts: u32 },
+    #[error("{task} was cancelled")]
+    Cancelled { task: &'static str },
+    #[error("the slots have no task of this name: {task}")]
+    NoSuchTask { task: &'static str },
+    #[error("no node can ever hold {task}, which needs {needs}: the largest has {largest}")]
+    Unplaceable { task: &'static str, needs: Resources, largest: Resources },
+    /// Arguments or value could not be made into bytes.
+    #[error("{what} of {task} cannot be encoded: {message}")]
+    Encode { task: &'static str, what: &'static str, message: String },
+    /// Bytes are not what their type says.
+    #[error("{what} of {task} cannot be decoded: {message}")]
+    Decode { task: &'static str, what: &'static str, message: String },
+    #[error("the cluster is closed")]
+    Closed,
+    #[error("not a number of CPUs: {cpus}")]
+    NotANumberOfCpus { cpus: f64 },
+    #[error("paceline::init() was not called")]
+    NotInitialised,
+    #[error("a task cannot start a cluster")]
+    InSlot,
+    #[error("two tasks have this name: {name}")]
+    SameName { name: &'static str },
+    #[error("the cluster could not be started: {0}")]
+    Start(Arc<io::Error>),
+}
+
+/// How a slot ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Death {
+    pub cause: DeathCause,
+    pub out_of_memory: OutOfMemory,
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cause {
+            DeathCause::Signal(signal) => write!(f, "ended by signal {signal}")?,
+            DeathCause::Exit(code) => write!(f, "left with exit code {code}")?,
+            DeathCause::NodeLost => write!(f, "its node was lost")?,
+            DeathCause::TimedOut => write!(f, "ended because the task took too long")?,
+        }
+        match self.out_of_memory {
+            OutOfMemory::Yes => write!(f, " (out of memory)"),
+            OutOfMemory::Likely => write!(f, " (likely out of memory)"),
+            OutOfMemory::No => Ok(()),
+        }
+    }
+}
+
+impl Error {
+    /// A short name that does not change; the Python exceptions have the same.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Failed { .. } => "task-failed",
+            Error::Panicked { .. } => "task-panicked",
+            Error::SlotDied { .. } => "slot-died",
+            Error::Poison { .. } => "poison-task",
+            Error::TimedOut { .. } => "task-timeout",
+            Error::Cancelled { .. } => "cancelled",
+            Error::NoSuchTask { .. } => "no-such-task",
+            Error::Unplaceable { .. } => "no-resources",
+            Error::Encode { .. } => "not-serializable",
+            Error::Decode { .. } => "not-deserializable",
+            Error::Closed => "cluster-closed",
+            Error::NotANumberOfCpus { .. } => "bad-cpus",
+            Error::NotInitialised => "not-initialised",
+            Error::InSlot => "in-slot",
+            Error::SameName { .. } => "same-name",
+            Error::Start(_) => "not-started",
+        }
+    }
+
+    /// What may help, if anything is known to.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Error::Failed { .. } | Error::Cancelled { .. } | Error::Start(_) => return None,
+            Error::Panicked { .. } => "the slot lives on; the location is in the task's own code",
+            Error::SlotDied { .. } => "allow more retries if the task is safe to run again",
+            Error::Poison { .. } => "look for abort, exit, stack overflow or memory in the task",
+            Error::TimedOut { .. } => "raise the timeout, or check paceline::is_cancelled() in long loops",
+            Error::NoSuchTask { .. } => "is the function marked #[paceline::task] and its crate linked?",
+            Error::Unplaceable { .. } => "ask for fewer CPUs, or start the cluster with more",
+            Error::Encode { .. } => "derive serde::Serialize, and use string or integer keys in maps",
+            Error::Decode { .. } => "types whose Serialize and Deserialize differ cannot travel",
+            Error::Closed => "the Cluster was dropped or closed: keep it as long as its futures",
+            Error::NotANumberOfCpus { .. } => "give a number from 0 on, such as 0.5",
+            Error::NotInitialised => "make paceline::init() the first line of main",
+            Error::InSlot => "submit from the main program; tasks cannot submit tasks yet",
+            Error::SameName { .. } => "give one of them another name: #[paceline::task(name = \"...\")]",
+        })
+    }
+
+    /// What an outcome that is no value means for this task.
+    pub(crate) fn of(task: &'static str, outcome: Outcome) -> Error {
+        match outcome {
+            Outcome::Value(_) => unreachable!("a value is no error"),
+            Outcome::Raised(bytes) => match task::decode(&bytes) {
+                Ok(failure) => Error::in_slot(task, failure),
+                Err(message) => Error::Decode { task, what: "the error", message },
+            },
+            Outcome::Unsendable(bytes) => {
+                Error::Encode { task, what: "the value", message: String::from_utf8_lossy(&bytes).into_owned() }
+            }
+            Outcome::Cancelled => Error::Cancelled { task },
+            Outcome::TimedOut { after, attempts } => Error::TimedOut { task, after, attempts },
+            Outcome::Lost(lost) => Error::lost(task, &lost),
+            Outcome::Unplaceable { needs, largest } => Error::Unplaceable { task, needs, largest },
+        }
+    }
+
+    fn in_slot(task: &'static str, failure: Failure) -> Error {
+        match failure {
+            Failure::Failed { kind, message } => Error::Failed { task, message, kind },
+            Failure::Panicked { message, location } => Error::Panicked { task, message, location },
+            Failure::NoSuchTask => Error::NoSuchTask { task },
+            Failure::Arguments { message } => Error::Decode { task, what: "the arguments", message },
+            Failure::Value { message } => Error::Encode { task, what: "the value", message },
+        }
+    }
+
+    fn lost(task: &'static str, lost: &Lost) -> Error {
+        let last = lost.charges.last();
+        let death = Death {
+            cause: last.map_or(DeathCause::NodeLost, |charge| charge.cause),
+            out_of_memory: last.map_or(OutOfMemory::No, |charge| charge.out_of_memory),
+        };
+        match lost.cause {
+            LostCause::Poison => Error::Poison { task, death, deaths: lost.charges.len() },
+            LostCause::SlotDied | LostCause::NodeLost => {
+                Error::SlotDied { task, death, attempts: lost.attempts }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! How a task is to be run.
+
+use super::task::Task;
+use super::{Cluster, Error, Future, Result};
+use crate::{FunctionId, Resources, RetryOn, Shape, Submission};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// How often a task is run again if its slot dies.
+const RETRIES: u32 = 3;
+
+/// How a task is to be run: what stands in `#[paceline::task(...)]`, or [`Configured`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Options {
+    retries: u32,
+    cpus: f64,
+    priority: i32,
+    timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options::new()
+    }
+}
+
+impl Options {
+    pub const fn new() -> Options {
+        Options { retries: RETRIES, cpus: 1.0, priority: 0, timeout: Duration::ZERO }
+    }
+
+    /// How often it is run again when its slot dies (3). One that has killed three slots is stopped all the same.
+    #[must_use]
+    pub const fn retries(self, retries: u32) -> Options {
+        Options { retries, ..self }
+    }
+
+    /// How many CPUs it uses (1); a fraction is allowed.
+    #[must_use]
+    pub const fn cpus(self, cpus: f64) -> Options {
+        Options { cpus, ..self }
+    }
+
+    /// Larger ones run first (0).
+    #[must_use]
+    pub const fn priority(self, priority: i32) -> Options {
+        Options { priority, ..self }
+    }
+
+    /// How long it may run; zero, the default, is as long as it likes.
+    #[must_use]
+    pub const fn timeout(self, timeout: Duration) -> Options {
+        Options { timeout, ..self }
+    }
+
+    pub(crate) fn submission(self, function: FunctionId) -> Result<Submission> {
+        let Options { retries, cpus, priority, timeout } = self;
+        let needs = Resources::fractional_cpus(cpus).ok_or(Error::NotANumberOfCpus { cpus })?;
+        let retry_on = RetryOn::default();
+        Ok(Submission { function, shape: Shape { needs }, retries, retry_on, timeout, priority })
+    }
+}
+
+/// A task with options other than its own: `square::options().retries(0).call(&cluster, (7,))`.
+#[must_use]
+pub struct Configured<T> {
+    options: Options,
+    task: PhantomData<fn() -> T>,
+}
+
+impl<T: Task> Configured<T> {
+    #[doc(hidden)]
+    #[expect(clippy::new_without_default, reason = "made by the task's own options()")]
+    pub fn new() -> Configured<T> {
+        Configured { options: T::OPTIONS, task: PhantomData }
+    }
+
+    /// See [`Options::retries`].
+    pub fn retries(self, retries: u32) -> Self {
+        Configured { options: self.options.retries(retries), ..self }
+    }
+
+    /// See [`Options::cpus`].
+    pub fn cpus(self, cpus: f64) -> Self {
+        Configured { options: self.options.cpus(cpus), ..self }
+    }
+
+    /// See [`Options::priority`].
+    pub fn priority(self, priority: i32) -> Self {
+        Configured { options: self.options.priority(priority), ..self }
+    }
+
+    /// See [`Options::timeout`].
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Configured { options: self.options.timeout(timeout), ..self }
+    }
+
+    /// Run it in a slot and wait for its value.
+    pub fn call(&self, cluster: &Cluster, arguments: T::Arguments) -> Result<T::Output> {
+        cluster.call_with::<T>(self.options, arguments)
+    }
+
+    /// Have it run in a slot; its value comes with the future.
+    pub fn submit(&self, cluster: &Cluster, arguments: T::Arguments) -> Future<T::Output> {
+        cluster.submit_with::<T>(self.options, arguments)
+    }
+
+    /// Run it for each tuple of arguments and wait for all values, in order.
+    pub fn map(
+        &self,
+        cluster: &Cluster,
+        items: impl IntoIterator<Item = T::Arguments>,
+    ) -> Result<Vec<T::Output>> {
+        cluster.map_with::<T>(self.options, items)
+    }
+}

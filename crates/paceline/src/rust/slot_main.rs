@@ -1,0 +1,196 @@
+//! The program as its own zygote and slots.
+//!
+//! A node starts this same program again, with a word that no user types as its first argument and a variable, and
+//! with its link as standard input. [`init`] sees that and never returns (RS-1).
+
+use super::current;
+use super::task::{self, Failure, Run};
+use paceline_net::fork::{self, Forked};
+use paceline_proto::data::{Call, Environment, Status};
+use paceline_proto::{Bytes, FunctionId, Seq};
+use paceline_slot::zygote::{Birth, Zygote};
+use paceline_slot::{Next, Runtime};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::stdio::dup2_stdin;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io::{self, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const ARGUMENT: &str = "paceline-zygote";
+const VARIABLE: &str = "PACELINE_ZYGOTE";
+
+/// What the bytes of a function begin with: its name follows.
+const NAMED: u8 = b'N';
+
+static INITIALISED: AtomicBool = AtomicBool::new(false);
+
+/// Let this program be its own slots: make it the first line of `main`, before any thread is started and any argument
+/// looked at. In the program that the user started it returns at once; in its slot processes it never does.
+pub fn init() {
+    INITIALISED.store(true, Ordering::SeqCst);
+    if !is_zygote() {
+        return;
+    }
+    let Err(error) = be_zygote();
+    eprintln!("paceline: the zygote has failed: {error}");
+    std::process::exit(1)
+}
+
+pub(crate) fn initialised() -> bool {
+    INITIALISED.load(Ordering::SeqCst)
+}
+
+/// How a node starts the zygote: the program that runs now, whatever has become of its file since.
+pub(crate) fn command() -> Vec<String> {
+    vec!["/proc/self/exe".into(), ARGUMENT.into()]
+}
+
+pub(crate) fn variables() -> Vec<(String, String)> {
+    vec![(VARIABLE.into(), "1".into())]
+}
+
+pub(crate) fn name_bytes(name: &str) -> Bytes {
+    [&[NAMED], name.as_bytes()].concat().into()
+}
+
+/// The variable alone says nothing: what a task starts inherits it.
+fn is_zygote() -> bool {
+    let arguments = std::env::args_os().skip(1);
+    std::env::var_os(VARIABLE).is_some() && arguments.eq([ARGUMENT, "0"])
+}
+
+fn be_zygote() -> io::Result<Infallible> {
+    let _ = rustix::thread::set_name(c"zygote");
+    let mut zygote = Zygote::new(take_input()?)?;
+    while let Some(birth) = zygote.next()? {
+        match fork::fork() {
+            Ok(Forked::Parent(pid)) => zygote.forked(birth, pid)?,
+            Ok(Forked::Child) => be_slot(zygote, birth),
+            Err(error) => {
+                eprintln!("paceline: a slot could not be forked: {error}");
+                zygote.not_forked(birth, error.raw_os_error().unwrap_or(1));
+            }
+        }
+    }
+    std::process::exit(0)
+}
+
+/// The link is standard input, which user code is to find empty.
+fn take_input() -> io::Result<OwnedFd> {
+    let link = io::stdin().as_fd().try_clone_to_owned()?;
+    dup2_stdin(open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)?;
+    Ok(link)
+}
+
+fn be_slot(zygote: Zygote, birth: Birth) -> ! {
+    let _ = rustix::thread::set_name(c"slot");
+    let started = birth.become_slot(zygote).and_then(|(slot, control, page)| {
+        fork::hear_interrupts();
+        keep_panics();
+        Runtime::start(slot, control, page)
+    });
+    match started {
+        Ok(runtime) => {
+            let tasks = task::registry().unwrap_or_default();
+            Slot { runtime: current::be(runtime), tasks, known: HashMap::new() }.serve();
+            std::process::exit(0)
+        }
+        Err(error) => {
+            eprintln!("paceline: a slot could not start: {error}");
+            std::process::exit(1)
+        }
+    }
+}
+
+struct Slot {
+    runtime: &'static Runtime,
+    tasks: HashMap<&'static str, Run>,
+    known: HashMap<FunctionId, Option<Run>>,
+}
+
+impl Slot {
+    fn serve(mut self) {
+        let mut finished = None;
+        loop {
+            match self.runtime.advance(finished.take()) {
+                Some(Next::Call(call)) => finished = Some(self.run(&call)),
+                Some(Next::Environment(environment)) => bind(&environment),
+                Some(Next::Exit) => return,
+                None => self.runtime.wait(),
+            }
+        }
+    }
+
+    fn run(&mut self, call: &Call) -> (Seq, Status, Bytes) {
+        let result = match self.task(call.function) {
+            Some(run) => caught(run, &call.payload),
+            None => Err(Failure::NoSuchTask),
+        };
+        // What a task has printed is not to wait for the next one.
+        let _ = io::stdout().flush();
+        match result {
+            Ok(value) => (call.seq, Status::Value, value.into()),
+            Err(failure) => match task::encode(&failure) {
+                Ok(bytes) => (call.seq, Status::Raised, bytes.into()),
+                Err(message) => (call.seq, Status::Unsendable, message.into()),
+            },
+        }
+    }
+
+    fn task(&mut self, id: FunctionId) -> Option<Run> {
+        if let Some(known) = self.known.get(&id) {
+            return *known;
+        }
+        let bytes = self.runtime.function(id)?;
+        let name = bytes.strip_prefix(&[NAMED]).and_then(|name| std::str::from_utf8(name).ok());
+        let run = name.and_then(|name| self.tasks.get(name)).copied();
+        self.known.insert(id, run);
+        run
+    }
+}
+
+fn bind(environment: &Environment) {
+    if let Err(error) = std::env::set_current_dir(&environment.directory) {
+        eprintln!("paceline: cannot go to {}: {error}", environment.directory);
+    }
+}
+
+thread_local! {
+    /// Where the last panic of this thread was.
+    static PANICKED_AT: RefCell<String> = const { RefCell::new(String::new()) };
+    /// A call runs in this thread.
+    static CALLS: RefCell<bool> = const { RefCell::new(false) };
+}
+
+/// Panics of tasks are told to the caller; those of other threads are printed as ever.
+fn keep_panics() {
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if !CALLS.with_borrow(|calls| *calls) {
+            return print(info);
+        }
+        let location = info.location().map(ToString::to_string).unwrap_or_default();
+        PANICKED_AT.with_borrow_mut(|at| *at = location);
+    }));
+}
+
+/// RS-2: whatever the function does short of ending the process, the slot goes on.
+fn caught(run: Run, arguments: &[u8]) -> Result<Vec<u8>, Failure> {
+    CALLS.with_borrow_mut(|calls| *calls = true);
+    let result = panic::catch_unwind(AssertUnwindSafe(|| run(arguments)));
+    CALLS.with_borrow_mut(|calls| *calls = false);
+    result.unwrap_or_else(|payload| {
+        let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+            (Some(text), _) => (*text).to_owned(),
+            (None, Some(text)) => text.clone(),
+            (None, None) => "a value that is no text".to_owned(),
+        };
+        // Dropping a payload may panic once more.
+        std::mem::forget(payload);
+        Err(Failure::Panicked { message, location: PANICKED_AT.take() })
+    })
+}
