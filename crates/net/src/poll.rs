@@ -74,8 +74,14 @@ fn timespec(span: Duration) -> Timespec {
 }
 
 /// Wait until one of the descriptors is ready, a signal comes, or the time is over. Says whether any is ready.
+///
+/// An error means that one of them is not open: somebody has closed what was not theirs, and waiting again would
+/// return at once for ever.
 pub fn wait(descriptors: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<bool> {
     match poll(descriptors, timeout.map(timespec).as_ref()) {
+        Ok(_) if descriptors.iter().any(|fd| fd.revents().contains(PollFlags::NVAL)) => {
+            Err(rustix::io::Errno::BADF.into())
+        }
         Ok(ready) => Ok(ready > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),

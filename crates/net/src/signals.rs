@@ -39,3 +39,9 @@ impl Thread {
         unsafe { libc::syscall(libc::SYS_tgkill, self.process, self.thread, libc::SIGINT) };
     }
 }
+
+/// End this process at once, without running anything that was left for its end.
+pub fn leave(code: i32) -> ! {
+    // SAFETY: it does not return, and nobody's destructors matter any more.
+    unsafe { libc::_exit(code) }
+}

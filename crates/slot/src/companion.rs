@@ -41,6 +41,15 @@ pub(crate) fn say(shared: &Shared, message: &SlotToNode) {
     let _ = outbox.flush(&shared.control);
 }
 
+/// User code has closed our descriptors: nobody can reach this slot any more, so it ends and its node notices.
+pub(crate) fn lose_descriptors() -> ! {
+    eprintln!("paceline: user code closed descriptors that are not its own, so this slot ends");
+    signals::leave(LOST_DESCRIPTORS);
+}
+
+/// EX_SOFTWARE: the slot itself can go no further.
+const LOST_DESCRIPTORS: i32 = 70;
+
 struct Companion {
     shared: Arc<Shared>,
     inbox: Inbox<NodeToSlot>,
@@ -62,7 +71,9 @@ impl Companion {
             if let Some((socket, interest)) = &link {
                 waits.push(PollFd::from_borrowed_fd(socket.as_fd(), *interest));
             }
-            let _ = poll::wait(&mut waits, None);
+            if poll::wait(&mut waits, None).is_err() {
+                lose_descriptors();
+            }
             let ready: Vec<bool> = waits.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(waits);
             if ready[2] {

@@ -359,7 +359,9 @@ impl Runtime {
         if let Some(link) = &link {
             descriptors.push(PollFd::from_borrowed_fd(link.as_fd(), interest));
         }
-        let _ = poll::wait(&mut descriptors, None);
+        if poll::wait(&mut descriptors, None).is_err() {
+            companion::lose_descriptors();
+        }
         if descriptors[0].revents().contains(PollFlags::IN) {
             self.shared.main_wake.clear();
         }
