@@ -28,7 +28,7 @@ def names_in(file: str) -> frozenset[str]:
     if path.suffix == ".rs":
         return frozenset(RUST_TEST.findall(text))
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found = (node.name for node in ast.parse(text).body if isinstance(node, functions))
+    found = (node.name for node in ast.walk(ast.parse(text)) if isinstance(node, functions))
     return frozenset(name for name in found if name.startswith("test_"))
 
 
