@@ -14,6 +14,7 @@ from paceline.errors import PacelineError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Generator
     from typing import Any, NoReturn, TypeVar
 
@@ -39,9 +40,21 @@ class Future(FutureBase, concurrent.futures.Future[T]):
         def result(self, timeout: float | None = None) -> T: ...
 
     def __await__(self) -> Generator[Any, None, T]:
+        # Not by `asyncio.wrap_future`, which never ends if the task raised a StopIteration (until Python 3.12). Here it
+        # is raised in a generator, and so becomes a RuntimeError.
         import asyncio
 
-        return asyncio.wrap_future(self).__await__()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self.add_done_callback(lambda _: _wake(loop, done))
+        try:
+            yield from done
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        if self.cancelled():
+            raise asyncio.CancelledError()
+        return self.result()
 
     def set_running_or_notify_cancel(self) -> NoReturn:
         raise _read_only()
@@ -63,6 +76,19 @@ class Future(FutureBase, concurrent.futures.Future[T]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a future cannot be sent to another process; send its result()")
+
+
+def _wake(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+    """Let the one who awaits go on, from whatever thread."""
+
+    def set_done() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    try:
+        loop.call_soon_threadsafe(set_done)
+    except RuntimeError:
+        return  # the loop was closed, and nobody awaits any more
 
 
 def _read_only() -> PacelineError:

@@ -1,9 +1,9 @@
 """Turns what came back instead of a value into the exception to raise.
 
-Owns: decoding on the caller's side. The core calls `remote_error` for an exception of user code and `lost`
-for a task that Paceline itself gave up.
+Owns: decoding on the caller's side. The core calls `remote_error` for an exception of user code, `lost` for a
+task that Paceline itself gave up, and `unreadable` for a value that cannot be decoded.
 
-* OU-1: neither ever raises; what cannot be decoded becomes a `RemoteError` that says so.
+* OU-1: none of them ever raises; what cannot be decoded becomes a `RemoteError` that says so.
 """
 
 from __future__ import annotations
@@ -48,6 +48,18 @@ def remote_error(payload: bytes) -> BaseException:
         error = errors.RemoteError(type_name, message, hint="the exception itself could not be pickled")
     _attach(error, text, notes)
     return error
+
+
+def unreadable(error: Exception, function: str) -> BaseException:
+    """The error for a result that arrived and cannot be read. `error` says why."""
+    from paceline._slot.failing import _message, _type_name
+
+    reason = f"{_type_name(error)}: {_message(error)}"
+    found = errors.ResultNotSerializable(
+        f"cannot read the result of {function}: {reason}", path="result", hint=errors.UNREADABLE
+    )
+    found.__cause__ = error
+    return found
 
 
 def lost(kind: str, fields: dict[str, Any]) -> BaseException:

@@ -209,6 +209,9 @@ class PoisonTask(SlotDied):
         return f"{task} is not run again, it ended slots {slots}; the last{where} was {last}"
 
 
+UNREADABLE = "it was pickled and cannot be loaded: look at what its __reduce__ or __getstate__ gives, and who uses it"
+
+
 class SerializationError(PacelineError):
     """Something cannot be sent between processes. `path` names the part that is to blame."""
 

@@ -188,6 +188,7 @@ def die_once(path: str) -> str:
 def flood(_item: Any) -> str:
     for _ in range(10_000):
         print("x" * 1023)
+    print("end of the flood")
     return "said it all"
 
 
@@ -277,3 +278,8 @@ def meet(directory: str, own: int) -> int:
             raise TimeoutError("the other call does not run")
         time.sleep(0.0005)
     return os.getpid()
+
+
+def meet_and_die(directory: str, own: int) -> None:
+    meet(directory, own)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -20,7 +20,10 @@ impl Signature {
         let signature = &function.sig;
         let refuse = |span: Span, message: &str| Err(syn::Error::new(span, message));
         if signature.asyncness.is_some() {
-            return refuse(signature.asyncness.span(), "a task runs on its own in a slot and cannot be async");
+            return refuse(
+                signature.asyncness.span(),
+                "a task runs on its own in a slot and cannot be async",
+            );
         }
         if signature.unsafety.is_some() {
             return refuse(signature.unsafety.span(), "a task cannot be unsafe: any slot may call it");

@@ -120,7 +120,7 @@ fn entry(function: &ItemFn, signature: &Signature) -> TokenStream {
         const _: () = {
             fn run(
                 arguments: &[u8],
-            ) -> ::core::result::Result<::std::vec::Vec<u8>, ::paceline::__private::Failure> {
+            ) -> ::core::result::Result<::paceline::Bytes, ::paceline::__private::Failure> {
                 let (#(#names,)*) = ::paceline::__private::arguments::<#name>(arguments)?;
                 ::paceline::__private::value::<#name>(&#value)
             }

@@ -1,6 +1,7 @@
-//! Forking a process that has one thread.
+//! Forking a process that has one thread, and what user code's own forks bring.
 
 use std::io;
+use std::sync::OnceLock;
 
 /// On which side of a fork one is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +16,9 @@ pub enum Forked {
 pub fn fork() -> io::Result<Forked> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
-        return Err(io::Error::other(format!("{threads} threads run, and only one may when a slot is forked")));
+        return Err(io::Error::other(format!(
+            "{threads} threads run, and only one may when a slot is forked"
+        )));
     }
     // SAFETY: the calling thread is the only one, so the child has all there was and may go on with any of it. No
     // other thread can start meanwhile, for there is none to start it.
@@ -23,6 +26,24 @@ pub fn fork() -> io::Result<Forked> {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
         pid => Ok(Forked::Parent(pid.unsigned_abs())),
+    }
+}
+
+/// What to call in the children of this process.
+static IN_CHILDREN: OnceLock<fn()> = OnceLock::new();
+
+/// Have this called in every child that this process forks from now on, before anything else there. It may only do what
+/// is allowed in the child of a process with threads. One for a process: later ones are not heard.
+pub fn call_in_children(call: fn()) {
+    extern "C" fn in_child() {
+        if let Some(call) = IN_CHILDREN.get() {
+            call();
+        }
+    }
+    if IN_CHILDREN.set(call).is_ok() {
+        // SAFETY: the function lives as long as the process. Failing is for want of memory, and then there are other
+        // worries.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
 }
 
@@ -48,9 +69,9 @@ mod tests {
     fn a_process_with_threads_is_not_forked() {
         // The harness has its own thread beside this one.
         let (end, ended) = std::sync::mpsc::channel::<()>();
-        let other = std::thread::spawn(move || drop(ended.recv()));
+        let other = std::thread::spawn(move || ended.recv().is_err());
         assert!(fork().is_err());
         drop(end);
-        other.join().unwrap();
+        assert!(other.join().unwrap());
     }
 }

@@ -1,7 +1,24 @@
 //! Run work on a Paceline cluster.
 //!
-//! A [`Session`] is a client of one cluster; [`embedded`] starts a cluster inside this process. Decisions are made by
-//! `paceline_core::client`; this crate moves bytes between it, the head and the slots.
+//! Rust programs mark functions with [`task`], call [`init`] first in `main` and start a [`Cluster`]:
+//!
+//! ```rust,standalone_crate
+//! #[paceline::task]
+//! fn square(x: u64) -> u64 {
+//!     x * x
+//! }
+//!
+//! fn main() -> paceline::Result<()> {
+//!     paceline::init();
+//!     let cluster = paceline::Cluster::connect()?;
+//!     assert_eq!(square::call(&cluster, 7)?, 49);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Below that, for bindings of any language: a [`Session`] is a client of one cluster; [`embedded`] starts a cluster
+//! inside this process. Decisions are made by `paceline_core::client`; this crate moves bytes between it, the head and
+//! the slots.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -18,12 +35,17 @@ pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
 pub use notify::{Notice, Notifier};
 pub use paceline_core::client::{Charge, Lost, LostCause, Outcome, RetryOn, Spec};
-pub use paceline_proto::{Bytes, DeathCause, FunctionId, OutOfMemory, Resources, Shape, TaskId};
 pub use paceline_macros::task;
+pub use paceline_proto::{Bytes, DeathCause, FunctionId, OutOfMemory, Resources, Shape, TaskId};
 pub use pump::Waited;
 pub use rust::{
-    Builder, Cluster, Configured, Error, Future, Options, Result, Task, init, is_cancelled,
+    Builder, Cluster, Configured, Death, Error, Future, Options, Result, Task, init, is_cancelled,
     private as __private,
 };
 pub use session::{Session, Submission, after_fork_in_child};
 pub use state::Print;
+
+/// The examples of the guide are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/rust.md")]
+struct Guide;

@@ -10,7 +10,7 @@ use crate::{payload, waiting};
 use bytes::Bytes;
 use paceline::{Batch, Outcome, Session, Submission, TaskId, Ticket};
 use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList};
 use std::collections::VecDeque;
@@ -175,7 +175,7 @@ fn drive<'py>(
 fn append(function: &Function, results: &Bound<'_, PyList>, outcome: Outcome, chunk: bool) -> PyResult<()> {
     let py = results.py();
     let of = Of { task: TaskId(0), function: &function.name, node: function.session.node_name() };
-    let value = outcome::resolve(py, outcome, &of)?;
+    let value = outcome::resolve_item(py, outcome, &of)?;
     if chunk {
         results.call_method1(pyo3::intern!(py, "extend"), (value,)).map(drop)
     } else {
@@ -201,6 +201,8 @@ struct Lazy {
     taken: usize,
     /// Results of a chunk that are still to be handed out.
     chunk: VecDeque<Py<PyAny>>,
+    /// What the input or its encoding raised: it is raised after the results of what came before.
+    failed: Option<PyErr>,
 }
 
 impl Results {
@@ -219,7 +221,7 @@ impl Results {
             name: function.name.clone(),
             batch: Batch::new(ordered),
             lookahead: lookahead.div_ceil(chunksize).max(1),
-            inner: Mutex::new(Some(Lazy { feeder, taken: 0, chunk: VecDeque::new() })),
+            inner: Mutex::new(Some(Lazy { feeder, taken: 0, chunk: VecDeque::new(), failed: None })),
         })
     }
 
@@ -229,24 +231,32 @@ impl Results {
                 return Ok(Some(value));
             }
             let under_way = lazy.feeder.fed as usize - lazy.taken;
-            if !lazy.feeder.exhausted && under_way < self.lookahead {
+            if !lazy.feeder.exhausted && lazy.failed.is_none() && under_way < self.lookahead {
                 let count = (self.lookahead - under_way).min(FEED);
-                lazy.feeder.feed(py, &self.session, &self.submission, &self.batch, count)?;
+                match lazy.feeder.feed(py, &self.session, &self.submission, &self.batch, count) {
+                    Err(error) if error.is_instance_of::<PyException>(py) => lazy.failed = Some(error),
+                    fed => fed?,
+                }
             }
             // Read before looking: what comes in between ends the wait at once.
             let done = self.batch.done();
             if let Some(outcome) = self.batch.take_next() {
                 lazy.taken += 1;
                 let of = Of { task: TaskId(0), function: &self.name, node: self.session.node_name() };
-                let value = outcome::resolve(py, outcome, &of)?;
+                let value = outcome::resolve_item(py, outcome, &of)?;
                 if lazy.feeder.chunksize == 1 {
                     return Ok(Some(value.unbind()));
                 }
                 lazy.chunk.extend(value.cast::<PyList>()?.iter().map(Bound::unbind));
                 continue;
             }
-            if lazy.feeder.exhausted && lazy.taken == lazy.feeder.fed as usize {
-                return Ok(None);
+            if lazy.taken == lazy.feeder.fed as usize {
+                if let Some(error) = lazy.failed.take() {
+                    return Err(error);
+                }
+                if lazy.feeder.exhausted {
+                    return Ok(None);
+                }
             }
             waiting::block(py, &self.session, self.batch.waiter(done + 1), None, None)?;
         }

@@ -2,6 +2,7 @@
 
 use crate::values;
 use paceline::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, TaskId};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -17,7 +18,7 @@ pub struct Of<'a> {
 /// The value, or the exception.
 pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<Bound<'py, PyAny>> {
     match outcome {
-        Outcome::Value(bytes) => values::decode(py, &bytes),
+        Outcome::Value(bytes) => values::decode(py, &bytes).map_err(|error| unreadable(py, error, of)),
         Outcome::Raised(bytes) => Err(remote_error(py, &bytes)),
         Outcome::Unsendable(bytes) => {
             let fields = fields(py, of)?;
@@ -39,6 +40,29 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
             Err(lost(py, "no-resources", &fields))
         }
     }
+}
+
+/// As [`resolve`], for one of many: a `StopIteration` of the function would end the loop that asks for the next one.
+pub fn resolve_item<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<Bound<'py, PyAny>> {
+    resolve(py, outcome, of).map_err(|error| {
+        if !error.is_instance_of::<PyStopIteration>(py) {
+            return error;
+        }
+        let plain = PyRuntimeError::new_err(format!("{} raised StopIteration", of.function));
+        plain.set_cause(py, Some(error));
+        plain
+    })
+}
+
+/// The error for a result that came and cannot be read.
+fn unreadable(py: Python<'_>, error: PyErr, of: &Of<'_>) -> PyErr {
+    if !error.is_instance_of::<PyException>(py) {
+        return error;
+    }
+    let made = py.import(intern!(py, "paceline._outcome")).and_then(|module| {
+        module.getattr(intern!(py, "unreadable"))?.call1((error.into_value(py), of.function))
+    });
+    made.map_or_else(|error| error, PyErr::from_value)
 }
 
 fn fields<'py>(py: Python<'py>, of: &Of<'_>) -> PyResult<Bound<'py, PyDict>> {

@@ -2,11 +2,11 @@
 
 use crate::values::{self, Root};
 use bytes::Bytes;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 /// First byte of a payload.
 const ONE: u8 = 0;
@@ -68,7 +68,7 @@ fn as_tuple<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
 pub fn apply<'py>(function: &Bound<'py, PyAny>, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
     let (form, encoded) = payload.split_first().ok_or_else(|| malformed("empty"))?;
-    let value = values::decode(py, encoded)?;
+    let value = values::decode(py, encoded).map_err(|error| unreadable(py, error))?;
     match *form {
         ONE => values::call_one(function, &value),
         ARGUMENTS => call_tuple(function, &value, None),
@@ -76,8 +76,8 @@ pub fn apply<'py>(function: &Bound<'py, PyAny>, payload: &[u8]) -> PyResult<Boun
             let both = value.cast_into::<PyTuple>()?;
             call_tuple(function, &both.get_item(0)?, Some(&both.get_item(1)?))
         }
-        EACH => each(py, "builtins", "map", function, &value),
-        EACH_STAR => each(py, "itertools", "starmap", function, &value),
+        EACH => each(py, intern!(py, "each"), function, &value),
+        EACH_STAR => each(py, intern!(py, "each_star"), function, &value),
         form => Err(malformed(&format!("of form {form}"))),
     }
 }
@@ -103,18 +103,24 @@ fn call_tuple<'py>(
     }
 }
 
-/// `list(how(function, items))`: the interpreter's own loop is quicker than ours.
+/// The function of all items, by a loop of the interpreter's own, which is quicker than ours. Not by `map`: it would take
+/// a function's `StopIteration` for the end of its input.
 fn each<'py>(
     py: Python<'py>,
-    module: &str,
-    how: &str,
+    how: &Bound<'py, PyString>,
     function: &Bound<'py, PyAny>,
     items: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    static MAP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    static STARMAP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let cached = if how == "map" { &MAP } else { &STARMAP };
-    let how = cached.get_or_try_init(py, || py.import(module)?.getattr(how).map(Bound::unbind))?;
-    let lazy = how.bind(py).call1((function, items))?;
-    values::call_one(py.get_type::<PyList>().as_any(), &lazy)
+    py.import(intern!(py, "paceline._slot"))?.getattr(how)?.call1((function, items))
+}
+
+/// The error for arguments that were sent and cannot be read.
+fn unreadable(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyException>(py) {
+        return error;
+    }
+    let made = py
+        .import(intern!(py, "paceline._slot.failing"))
+        .and_then(|module| module.getattr(intern!(py, "unreadable"))?.call1((error.into_value(py),)));
+    made.map_or_else(|error| error, PyErr::from_value)
 }

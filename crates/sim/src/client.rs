@@ -307,8 +307,9 @@ impl Sim {
             payload: argument(task, job.size),
             shape: job.shape,
             retries: job.retries,
+            retry_on: job.retry_on,
+            timeout: job.timeout,
             priority: job.priority,
-            ..Spec::default()
         };
         let now = self.now;
         let mut effects = Vec::new();

@@ -14,6 +14,8 @@ pub(crate) struct Plan {
     pub active: bool,
     /// Share of zygotes that do not start.
     pub bad_zygotes: u64,
+    /// Share of messages between client and slot after which their link breaks: it breaks most when it is used most.
+    pub cuts: u64,
     kinds: Vec<Fault>,
     every: Duration,
 }
@@ -65,10 +67,12 @@ impl Plan {
     pub fn random(random: &mut Random) -> Plan {
         let share = random.pick(&[0, 15, 50, 50, 80]);
         let every = random.pick(&[2, 10, 50, 300]);
+        let kinds: Vec<Fault> = KINDS.into_iter().filter(|_| random.percent(share)).collect();
         Plan {
             active: true,
             bad_zygotes: if share > 0 { random.pick(&[0, 0, 30]) } else { 0 },
-            kinds: KINDS.into_iter().filter(|_| random.percent(share)).collect(),
+            cuts: if kinds.contains(&Fault::CutData) { random.within(0..4) } else { 0 },
+            kinds,
             every: Duration::from_millis(every),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::random::mix;
 use bytes::Bytes;
+use paceline_core::client::RetryOn;
 use paceline_proto::{Resources, Shape};
 use std::time::Duration;
 
@@ -13,6 +14,11 @@ pub struct Job {
     pub(crate) shape: Shape,
     pub(crate) priority: i32,
     pub(crate) retries: u32,
+    pub(crate) retry_on: RetryOn,
+    /// How long a run may take; zero for as long as it likes.
+    pub(crate) timeout: Duration,
+    /// It cannot be interrupted, only killed.
+    pub(crate) stubborn: bool,
     /// Which of its client's functions it calls: estimates are learned per function.
     pub(crate) function: u8,
     /// Bytes of its argument and of its value, beyond what names the task.
@@ -44,6 +50,9 @@ impl Job {
             shape: Shape::cpus(1),
             priority: 0,
             retries: 3,
+            retry_on: RetryOn::default(),
+            timeout: Duration::ZERO,
+            stubborn: false,
             function: 0,
             size: 0,
         }
@@ -67,6 +76,19 @@ impl Job {
 
     pub fn retries(self, retries: u32) -> Job {
         Job { retries, ..self }
+    }
+
+    pub fn retry_on(self, retry_on: RetryOn) -> Job {
+        Job { retry_on, ..self }
+    }
+
+    pub fn timeout(self, timeout: Duration) -> Job {
+        Job { timeout, ..self }
+    }
+
+    /// Only the end of its slot ends it before its time, as with code that never returns to the interpreter.
+    pub fn stubborn(self) -> Job {
+        Job { stubborn: true, ..self }
     }
 
     pub fn function(self, function: u8) -> Job {

@@ -1,7 +1,8 @@
 //! What every task did, kept apart from the machines, and the promises that are checked against it.
 //!
 //! * LG-1: every task ends exactly once (CL-1), and with the right value.
-//! * LG-2: a task runs again only when the lease of each earlier run has ended for its client, by death or loss.
+//! * LG-2: a task runs again only when the lease of each earlier run has ended for its client, by death or loss, or
+//!   when its user asked for it.
 //! * LG-3: no run of a task has the number of another.
 //! * LG-4: a call that was given back never runs.
 //! * LG-5: a death is charged to the call that ran; three of them end a task, and no other task pays.
@@ -10,7 +11,7 @@
 use crate::job::{Fate, Job, argument, value};
 use crate::tally::Tally;
 use paceline_core::client::{LostCause, Outcome, TaskKey};
-use paceline_proto::data::Call;
+use paceline_proto::data::{Call, Status};
 use paceline_proto::{Bytes, Death, DeathCause, LeaseId, Seq, TaskId};
 use std::collections::{HashMap, HashSet};
 
@@ -29,6 +30,8 @@ pub(crate) struct Entry {
     sent: Vec<(LeaseId, Seq)>,
     /// Deaths charged to it.
     charged: u32,
+    /// Deaths of slots that had to end for it to stop.
+    stopped: u32,
     /// A lease that had it was lost without a word about what ran, so nobody can tell how often it ran.
     doubtful: bool,
     /// A node was lost that had it.
@@ -46,7 +49,7 @@ pub(crate) struct Run {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RunState {
     Running,
-    Over,
+    Over(Status),
     /// Its process died in the middle.
     Cut,
 }
@@ -81,6 +84,7 @@ impl Ledger {
             cancelled: false,
             sent: Vec::new(),
             charged: 0,
+            stopped: 0,
             doubtful: false,
             node_lost: false,
         });
@@ -113,7 +117,12 @@ impl Ledger {
         for run in &entry.runs {
             assert_ne!(run.attempt, call.attempt, "LG-3: run {} of {:?} twice", run.attempt, call.task);
             let over = self.ended.contains(&run.lease) || self.ended.contains(&lease);
-            assert!(over, "LG-2: {:?} runs again, although {:?} has not ended", call.task, run.lease);
+            let asked_for = match run.state {
+                RunState::Over(Status::Raised) => entry.job.retry_on.raised,
+                RunState::Over(Status::TimedOut) => entry.job.retry_on.timeout,
+                _ => false,
+            };
+            assert!(over || asked_for, "LG-2: {:?} runs again, and {:?} has not ended", call.task, run.lease);
         }
         self.tally.runs += 1;
         self.tally.reruns += u64::from(!entry.runs.is_empty());
@@ -162,7 +171,11 @@ impl Ledger {
             let entry = &mut self.entries[task];
             let cut = entry.runs.iter().any(|run| run.lease == lease && run.state == RunState::Cut);
             assert!(cut, "LG-5: {task} is charged for a slot that it outlived");
-            entry.charged += 1;
+            if death.cause == DeathCause::TimedOut {
+                entry.stopped += 1;
+            } else {
+                entry.charged += 1;
+            }
         }
     }
 
@@ -184,7 +197,7 @@ impl Ledger {
         );
         assert_eq!(entry.outcome, None, "LG-1: {id:?} ends twice");
         let (job, tally) = (entry.job, &mut self.tally);
-        let has_run = entry.runs.iter().any(|run| run.state == RunState::Over);
+        let has_run = entry.runs.iter().any(|run| matches!(run.state, RunState::Over(_)));
         match &outcome {
             Outcome::Value(bytes) => {
                 assert_eq!(*bytes, value(task, job.size), "LG-1: a wrong value for {id:?}");
@@ -193,6 +206,8 @@ impl Ledger {
             }
             Outcome::Raised(bytes) => {
                 assert_eq!((job.fate, bytes), (Fate::Raises, &value(task, 0)), "LG-1: {id:?} never raises");
+                let all = !job.retry_on.raised || entry.doubtful || entry.runs.len() > job.retries as usize;
+                assert!(all, "{id:?} is given up too soon");
                 tally.raised += 1;
             }
             Outcome::Unsendable(_) => {
@@ -203,7 +218,11 @@ impl Ledger {
                 assert!(entry.cancelled, "{id:?} was cancelled by nobody");
                 tally.cancelled += 1;
             }
-            Outcome::TimedOut { .. } => panic!("{id:?} timed out, but has all the time it wants"),
+            Outcome::TimedOut { after, attempts } => {
+                assert!(*after == job.timeout && !after.is_zero(), "{id:?} has all the time it wants");
+                assert!(entry.doubtful || *attempts as usize == entry.runs.len(), "{id:?} is miscounted");
+                tally.timed_out += 1;
+            }
             Outcome::Unplaceable { needs, largest } => {
                 assert!(!needs.fits_in(largest), "{id:?} fits");
                 tally.unplaceable += 1;
@@ -218,7 +237,8 @@ impl Ledger {
             }
         }
         if !entry.cancelled && !entry.doubtful {
-            assert_eq!(entry.cuts(), entry.charged, "LG-5: the deaths of {id:?} are miscounted");
+            let deaths = entry.charged + entry.stopped;
+            assert_eq!(entry.cuts(), deaths, "LG-5: the deaths of {id:?} are miscounted");
             assert!(entry.runs.len() <= job.retries as usize + 1, "{id:?} has more runs than it may");
         }
         assert!(entry.charged <= POISON, "LG-5: {id:?} was charged {} deaths", entry.charged);
@@ -251,7 +271,7 @@ impl Entry {
         }
         if !self.doubtful {
             assert_eq!(lost.attempts as usize, self.runs.len(), "LG-5: the runs of {id:?} are miscounted");
-            if lost.cause == LostCause::SlotDied {
+            if lost.cause == LostCause::SlotDied && self.job.retry_on.slot_lost {
                 assert_eq!(self.runs.len(), self.job.retries as usize + 1, "{id:?} is given up too soon");
             }
         }

@@ -32,6 +32,7 @@ mod world;
 
 pub use job::Job;
 pub use news::{How, News};
+pub use paceline_core::client::RetryOn;
 pub use run::{Report, run, run_traced};
 pub use scenario::{cpus, ms, us};
 pub use tally::Tally;

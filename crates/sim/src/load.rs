@@ -4,6 +4,7 @@ use crate::client::FUNCTIONS;
 use crate::job::{Fate, Job};
 use crate::random::Random;
 use crate::world::{Event, Sim};
+use paceline_core::client::RetryOn;
 use paceline_proto::{Resources, Shape};
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ pub(crate) struct Load {
     /// Share of actions that end tasks.
     cancels: u64,
     priorities: bool,
+    /// Share of tasks that have not all the time they want.
+    hasty: u64,
+    retry_on: RetryOn,
     pause: Duration,
     /// A client with so many tasks submits no more.
     most: usize,
@@ -44,6 +48,13 @@ impl Load {
             poison: random.pick(&[0, 0, 1, 10]),
             cancels: random.pick(&[0, 3, 15]),
             priorities: random.percent(40),
+            hasty: random.pick(&[0, 0, 10]),
+            retry_on: RetryOn {
+                slot_lost: random.percent(90),
+                node_lost: random.percent(90),
+                timeout: random.percent(50),
+                raised: random.percent(30),
+            },
             pause: Duration::from_micros(random.pick(&[100, 2_000, 50_000])),
             most: random.pick(&[3, 30, 150]),
         }
@@ -71,6 +82,13 @@ impl Load {
             shape: self.shapes[random.below(self.shapes.len())],
             priority: if self.priorities { random.pick(&[0, 0, 0, 5, -5]) } else { 0 },
             retries: random.pick(&[3, 3, 3, 0, 1, 10]),
+            retry_on: self.retry_on,
+            timeout: if random.percent(self.hasty) {
+                random.span(Duration::from_micros(100)..Duration::from_millis(200))
+            } else {
+                Duration::ZERO
+            },
+            stubborn: random.percent(30),
             function,
             size: random.pick(&[0, 0, 0, 0, 100, 20_000]),
         }

@@ -321,6 +321,7 @@ impl Sim {
     fn death(&mut self, process: usize, cause: DeathCause) -> Death {
         let page = self.processes[process].page;
         let killed = matches!(cause, DeathCause::Signal(9));
+        let cause = if page.gave_up { DeathCause::TimedOut } else { cause };
         let out_of_memory = if killed { OutOfMemory::Likely } else { OutOfMemory::No };
         self.tell(|sim| News::SlotDied(sim.nodes[sim.processes[process].node].name.clone()));
         Death { cause, out_of_memory, running: page.running, finished: page.finished }

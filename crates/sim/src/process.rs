@@ -35,6 +35,8 @@ pub(crate) enum Life {
 pub(crate) struct Page {
     pub running: Option<Seq>,
     pub finished: Seq,
+    /// The slot ends itself because what runs has had its time and does not stop.
+    pub gave_up: bool,
 }
 
 pub(crate) struct Process {
@@ -70,6 +72,8 @@ pub(crate) struct Busy {
     pub task: usize,
     pub call: Call,
     began: Tick,
+    /// It was told to stop.
+    stops: Option<Status>,
 }
 
 impl Process {
@@ -261,17 +265,20 @@ impl Sim {
                 Effect::Send(message) => self.slot_sends(process, &message),
                 Effect::Define { function, .. } => self.defines(process, function, repeated),
                 Effect::Environment(environment) => self.processes[process].environment = Some(environment),
-                Effect::Interrupt { call } => {
-                    // Some code cannot be interrupted, and goes on to its end.
-                    if self.random.percent(60)
-                        && let Some(busy) = &self.processes[process].busy
-                        && busy.call.seq == call
-                    {
-                        let run = busy.run;
-                        self.after(Duration::from_micros(100), Event::Interrupted { process, run });
-                    }
-                }
+                Effect::Interrupt { call } => self.stop_run(process, call, Status::Cancelled),
             }
+        }
+    }
+
+    /// What runs is to stop, for this reason. Some code cannot, and is killed in the end.
+    fn stop_run(&mut self, process: usize, call: Seq, why: Status) {
+        let Some(busy) = &mut self.processes[process].busy else { return };
+        if busy.call.seq == call && busy.stops.is_none() {
+            busy.stops = Some(why);
+            let run = busy.run;
+            let stubborn = self.ledger.entries[busy.task].job.stubborn;
+            let delay = if stubborn { self.settings.grace } else { Duration::from_micros(100) };
+            self.after(delay, Event::Stops { process, run });
         }
     }
 
@@ -362,7 +369,11 @@ impl Sim {
         if takes > ANNOUNCE_AFTER {
             self.after(ANNOUNCE_AFTER, Event::Announces { process, run });
         }
-        self.processes[process].busy = Some(Busy { run, task, call, began: self.now });
+        assert_eq!(call.timeout, job.timeout, "{:?} has another's time", call.task);
+        if !job.timeout.is_zero() {
+            self.after(job.timeout, Event::TimesOut { process, run });
+        }
+        self.processes[process].busy = Some(Busy { run, task, call, began: self.now, stops: None });
         self.touch(Machine::Slot(process));
         if self.random.percent(self.load.chatter) {
             self.slot_prints(process, (client as u64).to_le_bytes().to_vec());
@@ -412,10 +423,27 @@ impl Sim {
         }
     }
 
-    pub(crate) fn interrupted(&mut self, process: usize, run: u64) {
-        if self.processes[process].running(run) {
+    pub(crate) fn times_out(&mut self, process: usize, run: u64) {
+        if self.processes[process].running(run)
+            && let Some(call) = self.processes[process].page.running
+        {
+            self.stop_run(process, call, Status::TimedOut);
+        }
+    }
+
+    /// What was told to stop does, or its slot ends.
+    pub(crate) fn stops(&mut self, process: usize, run: u64) {
+        if !self.processes[process].running(run) {
+            return;
+        }
+        let Some(Busy { task, stops: Some(why), .. }) = self.processes[process].busy else { return };
+        if self.ledger.entries[task].job.stubborn {
+            self.processes[process].page.gave_up = why == Status::TimedOut;
+            self.ledger.tally.stopped += 1;
+            self.kill(process, DeathCause::Signal(9));
+        } else {
             self.ledger.tally.interrupted += 1;
-            self.finish_run(process, Status::Cancelled, Bytes::new());
+            self.finish_run(process, why, Bytes::new());
         }
     }
 
@@ -423,12 +451,14 @@ impl Sim {
         let now = self.now;
         let entry = &mut self.processes[process];
         let busy = entry.busy.take().expect("only a running call finishes");
-        entry.page = Page { running: None, finished: busy.call.seq };
+        entry.page = Page { running: None, finished: busy.call.seq, gave_up: false };
+        // It ended by itself, but too late.
+        let status = if busy.stops == Some(Status::TimedOut) { Status::TimedOut } else { status };
         let reply = Reply { seq: busy.call.seq, status, took: now.since(busy.began), payload };
         entry.core.finish(reply);
         let due = now.since(entry.last_flush) >= FLUSH_AFTER;
         let detached = entry.detaching.take();
-        self.ledger.on_over(busy.task, process, RunState::Over);
+        self.ledger.on_over(busy.task, process, RunState::Over(status));
         if let Some(lease) = detached {
             self.processes[process].page = Page::default();
             self.slot_tells_node(process, &SlotToNode::Detached { lease });

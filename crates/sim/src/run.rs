@@ -12,6 +12,9 @@ use paceline_proto::{ClusterId, Epoch, Incarnation, NodeId, Resources};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+/// More steps than any run needs to come to rest: machines that wake each other for ever are noticed.
+const MOST_STEPS: u64 = 300_000;
+
 /// What a run was like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -76,8 +79,9 @@ impl Sim {
         // Where clients take turns, each task may cost one.
         let turns = Duration::from_secs(2) * self.ledger.open as u32;
         let until = self.now + (work * 5 + turns + limits + Duration::from_secs(60));
+        let most = self.steps + MOST_STEPS;
         while !self.is_at_rest() {
-            let more = self.step();
+            let more = self.step() && self.steps < most;
             assert!(more && self.now <= until, "no rest: {}", self.unrest());
         }
     }
@@ -140,6 +144,7 @@ fn settings(random: &mut Random) -> Settings {
         repeat_percent: random.pick(&[0, 5, 25]),
         batch: Duration::from_micros(random.pick(&[0, 0, 200])),
         fork: if random.percent(80) { micros(1_000, 10_000) } else { micros(10_000, 400_000) },
+        grace: millis(random.pick(&[10, 2_000])),
         late: Duration::from_micros(random.pick(&[0, 100, 2_000])),
     }
 }

@@ -38,6 +38,7 @@ pub fn ms(millis: u64) -> Duration {
 
 /// Longer than anything that a scenario waits for.
 const PATIENCE: Duration = Duration::from_secs(120);
+const MOST_STEPS: u64 = 100_000;
 
 impl Default for Sim {
     fn default() -> Sim {
@@ -57,6 +58,7 @@ impl Sim {
             repeat_percent: 0,
             batch: Duration::ZERO,
             fork: Delay { least: ms(5), most: ms(5) },
+            grace: Duration::from_secs(2),
             late: Duration::ZERO,
         };
         Sim::empty(None, settings, Tracing::Last)
@@ -92,17 +94,20 @@ impl Sim {
 
     pub fn run_for(&mut self, span: Duration) {
         let until = self.now + span;
+        let most = self.steps + MOST_STEPS;
         while self.agenda.next_at().is_some_and(|at| at <= until) {
             self.step();
+            assert!(self.steps < most, "time does not pass");
         }
         self.now = until;
     }
 
     /// Run until something is the case; `what` names it should it never be.
     pub fn run_until(&mut self, what: &str, is_so: impl Fn(&Sim) -> bool) {
-        let until = self.now + PATIENCE;
+        let (until, most) = (self.now + PATIENCE, self.steps + MOST_STEPS);
         while !is_so(self) {
-            assert!(self.step() && self.now < until, "it never came to this: {what}");
+            let more = self.step() && self.steps < most;
+            assert!(more && self.now < until, "it never came to this: {what}");
         }
     }
 
@@ -131,6 +136,13 @@ impl Sim {
     pub fn cut_off(&mut self, name: &str, span: Duration, with_data: bool) {
         let node = self.node_named(name);
         self.partition(node, self.now + span, with_data);
+    }
+
+    /// Break the link between a node and the head. It comes back within two heartbeats.
+    pub fn cut_head_of(&mut self, name: &str) {
+        let node = self.node_named(name);
+        let link = self.nodes[node].head.expect("the node has a link to the head");
+        self.break_link(link);
     }
 
     /// Kill the slot that runs this task.

@@ -65,6 +65,8 @@ pub(crate) struct Settings {
     /// Calls that are not urgent wait this long for company at most.
     pub batch: Duration,
     pub fork: Delay,
+    /// What was told to stop and goes on for this long is killed with its slot.
+    pub grace: Duration,
     /// Timers are late by up to this.
     pub late: Duration,
 }
@@ -153,7 +155,11 @@ pub(crate) enum Event {
         process: usize,
         run: u64,
     },
-    Interrupted {
+    TimesOut {
+        process: usize,
+        run: u64,
+    },
+    Stops {
         process: usize,
         run: u64,
     },
@@ -221,7 +227,8 @@ impl Sim {
             Event::RunEnds { process, run } => self.run_ends(process, run),
             Event::Companion { process, run } => self.companion_looks(process, run),
             Event::Announces { process, run } => self.announces(process, run),
-            Event::Interrupted { process, run } => self.interrupted(process, run),
+            Event::TimesOut { process, run } => self.times_out(process, run),
+            Event::Stops { process, run } => self.stops(process, run),
             Event::Leaves { process } => self.leaves(process),
             Event::Acts { client } => self.client_acts(client),
             Event::Fault => self.fault(),
@@ -292,6 +299,9 @@ impl Sim {
                     return self.on_frame(id, kind, to, frame, connection, true);
                 }
                 self.on_frame(id, kind, to, frame, connection, false);
+                if matches!(kind, Kind::Data(_)) && self.plan.active && self.random.percent(self.plan.cuts) {
+                    self.break_link(id);
+                }
             }
         }
     }

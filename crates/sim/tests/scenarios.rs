@@ -1,7 +1,7 @@
 //! What should happen, told in small clusters.
 
-use paceline_sim::How::{Cancelled, NodeLost, Poison, Raised, SlotDied, Unplaceable, Value};
-use paceline_sim::{Job, News, Sim, cpus, ms, us};
+use paceline_sim::How::{Cancelled, NodeLost, Poison, Raised, SlotDied, TimedOut, Unplaceable, Value};
+use paceline_sim::{Job, News, RetryOn, Sim, cpus, ms, us};
 use std::time::Duration;
 
 fn began(task: usize, attempt: u32, node: &str) -> News {
@@ -70,6 +70,18 @@ fn without_retries_a_death_ends_the_task_that_ran() {
     sim.finish();
     assert_eq!((sim.outcome(running), sim.runs(running)), (Some(SlotDied), 1));
     assert_eq!((sim.outcome(waiting), sim.runs(waiting)), (Some(Value), 1), "it had not begun");
+}
+
+#[test]
+fn a_death_while_the_head_is_away_is_told_when_it_is_back() {
+    let mut sim = one_node(1);
+    let task = sim.submit(Job::new().takes(Duration::from_secs(5)).retries(0));
+    sim.run_until_begun(task);
+    sim.cut_head_of("a");
+    sim.run_for(us(100));
+    sim.kill_slot_of(task);
+    sim.finish();
+    assert_eq!(sim.outcome(task), Some(SlotDied), "it says what happened, not that the node was lost");
 }
 
 #[test]
@@ -204,6 +216,22 @@ fn cancelling_ends_a_task_wherever_it_is() {
     sim.finish();
     assert_eq!([running, ahead, queued].map(|task| sim.outcome(task)), [Some(Cancelled); 3]);
     assert_eq!([running, ahead, queued].map(|task| sim.runs(task)), [1, 0, 0]);
+}
+
+#[test]
+fn a_task_that_takes_too_long_is_stopped() {
+    let mut sim = one_node(1);
+    let slow = Job::new().takes(Duration::from_secs(9)).timeout(ms(20));
+    let (polite, stubborn) = (sim.submit(slow), sim.submit(slow.stubborn()));
+    let behind = sim.submit(Job::new().takes(us(10)).retries(0));
+    sim.run_until("all have ended", |sim| sim.outcome(behind).is_some());
+    assert_eq!([polite, stubborn].map(|task| (sim.outcome(task), sim.runs(task))), [(Some(TimedOut), 1); 2]);
+    assert_eq!((sim.outcome(behind), sim.runs(behind)), (Some(Value), 1));
+    assert!(sim.elapsed() < Duration::from_secs(4), "a stubborn one has two seconds");
+    let retry_on = RetryOn { timeout: true, ..RetryOn::default() };
+    let again = sim.submit(slow.retry_on(retry_on).retries(2));
+    sim.finish();
+    assert_eq!((sim.outcome(again), sim.runs(again)), (Some(TimedOut), 3));
 }
 
 #[test]

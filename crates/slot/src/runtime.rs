@@ -209,7 +209,7 @@ impl State {
 
     fn flush_is_due(&self, now: u64) -> bool {
         let Some(in_use) = &self.link else { return false };
-        in_use.unsent_bytes >= FLUSH_BYTES || now - in_use.last_flush >= FLUSH_AFTER.as_nanos() as u64
+        in_use.unsent_bytes >= FLUSH_BYTES || now.saturating_sub(in_use.last_flush) >= FLUSH_AFTER.as_nanos() as u64
     }
 }
 
@@ -329,7 +329,7 @@ impl Runtime {
             _ => status,
         };
         self.shared.page.end(seq);
-        let took = Duration::from_nanos(now - state.began);
+        let took = Duration::from_nanos(now.saturating_sub(state.began));
         if let Some(in_use) = &mut state.link {
             in_use.unsent_bytes += payload.len();
         }

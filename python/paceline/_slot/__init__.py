@@ -65,6 +65,16 @@ def load(payload: bytes) -> Callable[..., Any]:
     return function
 
 
+def each(function: Callable[..., Any], items: list[Any]) -> list[Any]:
+    """Apply the function to every item of a chunk."""
+    return [function(item) for item in items]
+
+
+def each_star(function: Callable[..., Any], items: list[Any]) -> list[Any]:
+    """As `each`, where each item is all arguments."""
+    return [function(*item) for item in items]
+
+
 def failure(error: BaseException) -> bytes:
     """An exception of user code as bytes for `paceline._outcome.remote_error`."""
     from paceline._slot.failing import describe
@@ -95,7 +105,7 @@ def _run_exit_handlers() -> None:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
+        if stream is not None and not getattr(stream, "closed", False):
             stream.flush()
 
 

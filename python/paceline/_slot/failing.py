@@ -47,6 +47,16 @@ def assemble(
     return error
 
 
+def unreadable(error: Exception) -> Exception:
+    """The error for arguments that arrived here and cannot be read. `error` says why."""
+    from paceline.errors import UNREADABLE, ArgumentNotSerializable
+
+    reason = f"{_type_name(error)}: {_message(error)}"
+    found = ArgumentNotSerializable(f"cannot read an argument in its slot: {reason}", path="argument", hint=UNREADABLE)
+    found.__cause__ = error
+    return found
+
+
 def _encode(error: BaseException) -> tuple[str, bytes]:
     # Everything is caught, because code of the user's runs: constructors, reducers, comparisons.
     try:

@@ -49,7 +49,10 @@ pub enum Outcome {
     Unsendable(Bytes),
     Cancelled,
     /// An attempt ran longer than it may.
-    TimedOut { after: Duration, attempts: u32 },
+    TimedOut {
+        after: Duration,
+        attempts: u32,
+    },
     /// Its slots or nodes died.
     Lost(Box<Lost>),
     /// No node can ever hold it.

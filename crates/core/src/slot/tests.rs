@@ -106,6 +106,23 @@ fn unacknowledged_replies_survive_a_broken_link() {
 }
 
 #[test]
+fn a_long_call_is_announced_again_on_a_new_link() {
+    let mut slot = Bench::new();
+    slot.take(run([1]));
+    slot.0.claim().unwrap();
+    slot.0.announce_running();
+    let hello = ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 0 });
+    assert_eq!(
+        slot.take(hello),
+        [
+            Effect::Send(FromSlot::Hello { received: Seq(1) }),
+            Effect::Send(FromSlot::Running { call: Seq(1) })
+        ],
+        "the first word of it may be lost"
+    );
+}
+
+#[test]
 fn another_lease_starts_afresh() {
     let mut slot = Bench::new();
     slot.take(run([1, 2]));

@@ -104,11 +104,7 @@ impl Cluster {
         self.map_with::<T>(T::OPTIONS, items)
     }
 
-    pub(crate) fn call_with<T: Task>(
-        &self,
-        options: Options,
-        arguments: T::Arguments,
-    ) -> Result<T::Output> {
+    pub(crate) fn call_with<T: Task>(&self, options: Options, arguments: T::Arguments) -> Result<T::Output> {
         let (submission, payload) = self.prepare::<T>(options, &arguments)?;
         let waiter = Waiter::new(1);
         let cell = self.session.submit_for(&submission, payload, &waiter);
@@ -172,12 +168,7 @@ impl Drop for Cluster {
 }
 
 pub(crate) fn payload<T: Task>(arguments: &T::Arguments) -> Result<Bytes> {
-    let bytes = task::encode(arguments);
-    bytes.map(Bytes::from).map_err(|message| Error::Encode {
-        task: T::NAME,
-        what: "an argument",
-        message,
-    })
+    task::encode(arguments).map_err(|message| Error::Encode { task: T::NAME, what: "an argument", message })
 }
 
 fn usable_cpus() -> u64 {

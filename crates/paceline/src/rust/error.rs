@@ -126,9 +126,11 @@ impl Error {
                 Ok(failure) => Error::in_slot(task, failure),
                 Err(message) => Error::Decode { task, what: "the error", message },
             },
-            Outcome::Unsendable(bytes) => {
-                Error::Encode { task, what: "the value", message: String::from_utf8_lossy(&bytes).into_owned() }
-            }
+            Outcome::Unsendable(bytes) => Error::Encode {
+                task,
+                what: "the value",
+                message: String::from_utf8_lossy(&bytes).into_owned(),
+            },
             Outcome::Cancelled => Error::Cancelled { task },
             Outcome::TimedOut { after, attempts } => Error::TimedOut { task, after, attempts },
             Outcome::Lost(lost) => Error::lost(task, &lost),

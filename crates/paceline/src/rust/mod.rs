@@ -17,7 +17,7 @@ mod task;
 
 pub use client::{Builder, Cluster};
 pub use current::is_cancelled;
-pub use error::{Error, Result};
+pub use error::{Death, Error, Result};
 pub use future::Future;
 pub use options::{Configured, Options};
 pub use slot_main::init;
@@ -29,3 +29,43 @@ pub mod private {
     pub use super::task::{Entry, Failure, Fallible, arguments, value};
     pub use inventory;
 }
+
+/// What cannot be a task is refused by the compiler.
+///
+/// ```
+/// # use paceline::task;
+/// #[task]
+/// fn good(text: String, mut count: u8) -> Result<(), String> {
+///     count += 1;
+///     Err(text + &count.to_string())
+/// }
+/// ```
+/// ```compile_fail
+/// #[paceline::task]
+/// fn borrows(text: &str) {}
+/// ```
+/// ```compile_fail
+/// #[paceline::task]
+/// fn generic<T>(value: T) {}
+/// ```
+/// ```compile_fail
+/// #[paceline::task]
+/// async fn later() {}
+/// ```
+/// ```compile_fail
+/// #[paceline::task]
+/// fn returns_what_cannot_travel() -> std::thread::Thread {
+///     std::thread::current()
+/// }
+/// ```
+/// ```compile_fail
+/// #[paceline::task(colour = "red")]
+/// fn unknown_option() {}
+/// ```
+/// ```compile_fail
+/// #[paceline::task]
+/// fn square(x: u64) -> u64 { x * x }
+/// fn wrong_type(cluster: &paceline::Cluster) { square::call(cluster, "7"); }
+/// ```
+#[cfg(doctest)]
+struct Refused;

@@ -70,7 +70,6 @@ pub struct Configured<T> {
 
 impl<T: Task> Configured<T> {
     #[doc(hidden)]
-    #[expect(clippy::new_without_default, reason = "made by the task's own options()")]
     pub fn new() -> Configured<T> {
         Configured { options: T::OPTIONS, task: PhantomData }
     }

@@ -31,9 +31,11 @@ static INITIALISED: AtomicBool = AtomicBool::new(false);
 /// Let this program be its own slots: make it the first line of `main`, before any thread is started and any argument
 /// looked at. In the program that the user started it returns at once; in its slot processes it never does.
 pub fn init() {
-    INITIALISED.store(true, Ordering::SeqCst);
-    if !is_zygote() {
+    if INITIALISED.swap(true, Ordering::SeqCst) {
         return;
+    }
+    if !is_zygote() {
+        return fork::call_in_children(crate::after_fork_in_child);
     }
     let Err(error) = be_zygote();
     eprintln!("paceline: the zygote has failed: {error}");
@@ -90,6 +92,7 @@ fn be_slot(zygote: Zygote, birth: Birth) -> ! {
     let _ = rustix::thread::set_name(c"slot");
     let started = birth.become_slot(zygote).and_then(|(slot, control, page)| {
         fork::hear_interrupts();
+        fork::call_in_children(paceline_slot::after_fork_in_child);
         keep_panics();
         Runtime::start(slot, control, page)
     });
@@ -117,7 +120,13 @@ impl Slot {
         let mut finished = None;
         loop {
             match self.runtime.advance(finished.take()) {
-                Some(Next::Call(call)) => finished = Some(self.run(&call)),
+                Some(Next::Call(call)) => {
+                    finished = Some(self.run(&call));
+                    if paceline_slot::is_forked_child() {
+                        // The function forked and returned in the child, too. Only its parent answers.
+                        return;
+                    }
+                }
                 Some(Next::Environment(environment)) => bind(&environment),
                 Some(Next::Exit) => return,
                 None => self.runtime.wait(),
@@ -133,9 +142,9 @@ impl Slot {
         // What a task has printed is not to wait for the next one.
         let _ = io::stdout().flush();
         match result {
-            Ok(value) => (call.seq, Status::Value, value.into()),
+            Ok(value) => (call.seq, Status::Value, value),
             Err(failure) => match task::encode(&failure) {
-                Ok(bytes) => (call.seq, Status::Raised, bytes.into()),
+                Ok(bytes) => (call.seq, Status::Raised, bytes),
                 Err(message) => (call.seq, Status::Unsendable, message.into()),
             },
         }
@@ -179,7 +188,7 @@ fn keep_panics() {
 }
 
 /// RS-2: whatever the function does short of ending the process, the slot goes on.
-fn caught(run: Run, arguments: &[u8]) -> Result<Vec<u8>, Failure> {
+fn caught(run: Run, arguments: &[u8]) -> Result<Bytes, Failure> {
     CALLS.with_borrow_mut(|calls| *calls = true);
     let result = panic::catch_unwind(AssertUnwindSafe(|| run(arguments)));
     CALLS.with_borrow_mut(|calls| *calls = false);

@@ -1,9 +1,11 @@
 //! A task: its name, its types, and the entry that slots find it by.
 
+use crate::Bytes;
 use crate::rust::Options;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::any::type_name;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Display;
 
@@ -22,14 +24,24 @@ pub trait Task: 'static {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Failure {
     /// The function returned an error of this type.
-    Failed { kind: String, message: String },
-    Panicked { message: String, location: String },
+    Failed {
+        kind: String,
+        message: String,
+    },
+    Panicked {
+        message: String,
+        location: String,
+    },
     /// This program has no such task.
     NoSuchTask,
     /// The arguments do not have the types that the function takes.
-    Arguments { message: String },
+    Arguments {
+        message: String,
+    },
     /// The value cannot be encoded.
-    Value { message: String },
+    Value {
+        message: String,
+    },
 }
 
 /// A task in the registry.
@@ -39,7 +51,7 @@ pub struct Entry {
 }
 
 /// Decodes the arguments, calls the function, encodes its value.
-pub type Run = fn(&[u8]) -> Result<Vec<u8>, Failure>;
+pub type Run = fn(&[u8]) -> Result<Bytes, Failure>;
 
 impl Entry {
     pub const fn new(name: &'static str, run: Run) -> Entry {
@@ -82,13 +94,29 @@ pub fn arguments<T: Task>(bytes: &[u8]) -> Result<T::Arguments, Failure> {
     decode(bytes).map_err(|message| Failure::Arguments { message })
 }
 
-pub fn value<T: Task>(value: &T::Output) -> Result<Vec<u8>, Failure> {
+pub fn value<T: Task>(value: &T::Output) -> Result<Bytes, Failure> {
     encode(value).map_err(|message| Failure::Value { message })
 }
 
+/// From here on, encoded bytes are kept where they are instead of being copied to memory of just their size.
+const LONG: usize = 64 << 10;
+
+thread_local! {
+    /// Where values are encoded: how long they get is known only afterwards.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// Structures travel with the names of their fields, so that every serde attribute works.
-pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>, String> {
-    rmp_serde::to_vec_named(value).map_err(|error| error.to_string())
+pub(crate) fn encode(value: &impl Serialize) -> Result<Bytes, String> {
+    let mut scratch = SCRATCH.take();
+    scratch.clear();
+    rmp_serde::encode::write_named(&mut scratch, value).map_err(|error| error.to_string())?;
+    if scratch.len() >= LONG {
+        return Ok(scratch.into());
+    }
+    let bytes = Bytes::copy_from_slice(&scratch);
+    SCRATCH.set(scratch);
+    Ok(bytes)
 }
 
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {

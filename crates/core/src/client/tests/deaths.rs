@@ -141,3 +141,41 @@ fn a_repeated_end_changes_nothing() {
     assert_eq!(bench.node_lost(1), []);
     assert_eq!(bench.client.queued(), 3);
 }
+
+#[test]
+fn a_slot_that_ended_to_stop_a_call_is_no_charge() {
+    let timed_out = |bench: &mut Bench, lease: u64| {
+        let death = Death {
+            cause: DeathCause::TimedOut,
+            out_of_memory: OutOfMemory::No,
+            running: Some(Seq(1)),
+            finished: Seq(0),
+        };
+        bench.head_says(HeadToClient::Ended { lease: LeaseId(lease.into()), death })
+    };
+    let mut bench = Bench::with_leases(1);
+    let retry_on = RetryOn { timeout: true, ..RetryOn::default() };
+    bench.submit_as(|spec| Spec { timeout: ms(5), retries: 4, retry_on, ..spec });
+    bench.said(A);
+    for lease in 1..=4 {
+        assert_eq!(timed_out(&mut bench, lease), [close(A)], "never poison");
+        assert_eq!(next_run(&mut bench, lease + 1), format!("run 1=1/{}", lease + 1));
+    }
+    let outcome = Outcome::TimedOut { after: ms(5), attempts: 5 };
+    assert_eq!(timed_out(&mut bench, 5), [close(A), finished(1, outcome)]);
+}
+
+#[test]
+fn deaths_repeat_only_what_was_asked_for() {
+    let retry_on = RetryOn { slot_lost: false, node_lost: false, timeout: false, raised: false };
+    let mut bench = Bench::with_leases(1);
+    bench.submit_as(|spec| Spec { retry_on, ..spec });
+    bench.said(A);
+    let charges = vec![charge(1, KILLED)];
+    assert_eq!(bench.died(1, Some(1), 0), [close(A), lost(1, LostCause::SlotDied, 1, charges)]);
+    let mut bench = Bench::with_leases(1);
+    bench.submit_as(|spec| Spec { retry_on, ..spec });
+    bench.said(A);
+    let charges = vec![charge(1, DeathCause::NodeLost)];
+    assert_eq!(bench.node_lost(1), [close(A), lost(1, LostCause::NodeLost, 1, charges)]);
+}

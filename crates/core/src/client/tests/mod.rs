@@ -81,8 +81,7 @@ impl Bench {
     fn submit_as(&mut self, change: impl FnOnce(Spec) -> Spec) -> Vec<Effect<u64>> {
         self.submitted += 1;
         let (ticket, function) = (self.submitted, self.functions[0]);
-        let spec =
-            change(Spec { function, shape: Shape::cpus(1), retries: 3, ..Spec::default() });
+        let spec = change(Spec { function, shape: Shape::cpus(1), retries: 3, ..Spec::default() });
         let mut place = None;
         let out = self.act(|client, now, out| place = Some(client.submit(now, spec, ticket, out)));
         self.keys.push(place.unwrap());

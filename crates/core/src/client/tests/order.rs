@@ -91,3 +91,17 @@ fn a_slot_is_remembered_across_leases_until_it_dies() {
     bench.up(A);
     assert_eq!(bench.said(A), ["hello 0", "define f", "run 1=3"]);
 }
+
+#[test]
+fn exceptions_and_timeouts_repeat_a_task_if_asked() {
+    let mut bench = Bench::with_leases(1);
+    let retry_on = RetryOn { timeout: true, raised: true, ..RetryOn::default() };
+    bench.submit_as(|spec| Spec { retries: 2, retry_on, timeout: ms(5), ..spec });
+    assert_eq!(bench.said(A), ["define f", "run 1=1"]);
+    assert_eq!(bench.replies(A, Status::Raised, us(5), &[1]), [send_now(A)]);
+    assert_eq!(bench.said(A), ["run 2=1/2"]);
+    assert_eq!(bench.replies(A, Status::TimedOut, ms(5), &[2]), [send_now(A)]);
+    assert_eq!(bench.said(A), ["run 3=1/3"]);
+    let raised = Outcome::Raised(Bytes::from("v"));
+    assert_eq!(bench.replies(A, Status::Raised, us(5), &[3]), [finished(1, raised)]);
+}
