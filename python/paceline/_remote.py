@@ -352,11 +352,11 @@ def _checked(options: dict[str, Any]) -> Options:
 def _causes(causes: Any) -> tuple[str, ...]:
     if isinstance(causes, str):
         causes = (causes,)
-    causes = tuple(causes)
-    for cause in causes:
+    checked: tuple[str, ...] = tuple(causes)
+    for cause in checked:
         if cause not in CAUSES:
             raise ValueError(f"retry_on has an unknown cause {cause!r}: there are {', '.join(CAUSES)}")
-    return causes
+    return checked
 
 
 def _seconds(timeout: Any) -> float | None:

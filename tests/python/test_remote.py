@@ -111,15 +111,18 @@ def test_options() -> None:
     assert function() == 1
     other = function.options(retries=2)
     assert other() == 1
-    assert other._options == {"cpus": 0.5, "retries": 2, "priority": -3}
+    changed = {"cpus": 0.5, "retries": 2, "priority": -3}
+    assert other._options == {"retry_on": ("slot", "node"), "timeout": None, **changed}
     assert function._options["retries"] == 0
 
 
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"gpus": 1}, TypeError, "unknown option 'gpus': there are cpus, retries and priority"),
-        ({"timeout": 1}, TypeError, "unknown option 'timeout'"),
+        ({"gpus": 1}, TypeError, "unknown option 'gpus': there are cpus, retries, retry_on, timeout, priority"),
+        ({"timeout": "1"}, TypeError, "timeout must be a number of seconds, not str"),
+        ({"timeout": -1}, ValueError, "timeout must be more than zero seconds: -1"),
+        ({"retry_on": "rain"}, ValueError, "retry_on has an unknown cause 'rain'"),
         ({"cpus": "2"}, TypeError, "cpus must be a number, not str"),
         ({"cpus": True}, TypeError, "cpus must be a number, not bool"),
         ({"cpus": -1}, ValueError, "cpus must be a number from zero up: -1"),

@@ -161,9 +161,8 @@ impl Ledger {
                 continue;
             }
             entry.node_lost |= lost;
-            // Given back, but the word of it died with the slot: it counts as if it had run.
-            let silent = seq <= death.finished && !self.begun.contains_key(&(lease, seq));
-            entry.doubtful |= lost || silent;
+            // Its answer died with the slot, so it may run once more for free.
+            entry.doubtful |= lost || seq <= death.finished;
         }
         if let Some(seq) = death.running.filter(|_| !lost) {
             let task = self.begun.get(&(lease, seq)).copied();

@@ -209,7 +209,8 @@ impl State {
 
     fn flush_is_due(&self, now: u64) -> bool {
         let Some(in_use) = &self.link else { return false };
-        in_use.unsent_bytes >= FLUSH_BYTES || now.saturating_sub(in_use.last_flush) >= FLUSH_AFTER.as_nanos() as u64
+        in_use.unsent_bytes >= FLUSH_BYTES
+            || now.saturating_sub(in_use.last_flush) >= FLUSH_AFTER.as_nanos() as u64
     }
 }
 

@@ -10,9 +10,9 @@ use paceline_proto::{Death, DeathCause, LeaseId};
 enum Blame {
     /// It was running: the death is charged to it.
     Ran,
-    /// It may have run, or had run and its result is lost.
+    /// It ran on a node that is lost, as far as anybody knows, or it was the last to run and its result is lost.
     Lost,
-    /// Its node is lost, and it may have begun there and go on: sent again for free, as another run.
+    /// It had ended and its result is lost, or it may have begun on a node that is: sent again for free, as another run.
     Doubtful,
     /// It had not begun: sent again for free.
     NotBegun,
@@ -49,7 +49,9 @@ impl<Ticket: Clone> Client<Ticket> {
                 DeathCause::NodeLost if Some(call.seq) == first => Blame::Lost,
                 DeathCause::NodeLost => Blame::Doubtful,
                 _ if death.running == Some(call.seq) => Blame::Ran,
-                _ if call.seq <= death.finished => Blame::Lost,
+                // Nothing ran any more: what ran last may well have been the reason, and must not run for ever.
+                _ if death.running.is_none() && call.seq == death.finished => Blame::Lost,
+                _ if call.seq <= death.finished => Blame::Doubtful,
                 _ => Blame::NotBegun,
             };
             self.settle(call.task, blame, charge, out);

@@ -33,19 +33,22 @@ fn the_call_that_ran_is_charged_and_the_others_go_free() {
 }
 
 #[test]
-fn a_result_that_died_with_its_slot_costs_a_retry() {
+fn a_result_that_died_with_its_slot_costs_a_retry_only_if_nothing_ran_since() {
     let mut bench = three_in_flight(0);
     assert_eq!(
         bench.died(1, Some(3), 2),
-        [
-            close(A),
-            lost(2, LostCause::SlotDied, 1, vec![charge(1, KILLED)]),
-            lost(3, LostCause::SlotDied, 1, vec![charge(1, KILLED)])
-        ]
+        [close(A), lost(3, LostCause::SlotDied, 1, vec![charge(1, KILLED)])],
+        "only the one that ran pays"
     );
     let mut bench = three_in_flight(1);
     assert_eq!(bench.died(1, None, 3), [close(A)], "two had finished, none ran");
     assert_eq!(next_run(&mut bench, 2), "run 1=2/2 2=3/2 3=4");
+    let mut bench = three_in_flight(0);
+    assert_eq!(
+        bench.died(1, None, 3),
+        [close(A), lost(3, LostCause::SlotDied, 1, vec![charge(1, KILLED)])],
+        "the last to run may have been the reason"
+    );
 }
 
 #[test]
