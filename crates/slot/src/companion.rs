@@ -230,6 +230,8 @@ impl Companion {
         if state.busy {
             state.detaching = Some(lease);
         } else {
+            // Should the slot die while it waits, the next lease's calls are not to blame.
+            self.shared.page.reset();
             say(&self.shared, &SlotToNode::Detached { lease });
         }
     }

@@ -336,6 +336,7 @@ impl Runtime {
         }
         state.core.finish(Reply { seq, status, took, payload });
         if let Some(lease) = state.detaching.take() {
+            self.shared.page.reset();
             companion::say(&self.shared, &SlotToNode::Detached { lease });
         }
         if state.flush_is_due(now) {
