@@ -65,6 +65,9 @@ const YIELD_MOST: u64 = 1_600_000_000;
 /// So many looks without them, and they are gone.
 const GONE_AFTER: u32 = 2_000;
 
+/// After so many failures in a row nobody answers in time, and looking is left to so many times fewer waits.
+const HOPELESS: u32 = 64;
+const RARELY: u32 = 12;
 /// So many failures in a row are a hiccup, after which both ends should be awake again.
 const PATIENCE: u32 = 4;
 
@@ -111,6 +114,9 @@ impl Spinner {
         }
         self.failures = if looked == Looked::Found { 0 } else { self.failures + 1 };
         self.skip = self.failures.saturating_sub(PATIENCE).min(self.most);
+        if self.failures > HOPELESS {
+            self.skip = self.most * RARELY;
+        }
     }
 }
 
@@ -150,7 +156,7 @@ mod tests {
             }
             tries
         });
-        assert!(limit().is_zero() || (140..180).contains(&tries.count()));
+        assert!(limit().is_zero() || (60..120).contains(&tries.count()));
         spinner.learn(Looked::Found);
         assert!(limit().is_zero() || spinner.wants_to(other));
         spinner.learn(Looked::Preempted);

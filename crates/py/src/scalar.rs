@@ -147,57 +147,84 @@ fn write_string(text: &Bound<'_, PyString>, out: &mut Vec<u8>) -> bool {
 
 /// The value of a pickle, if it is of a kind read here.
 pub fn read<'py>(py: Python<'py>, pickle: &[u8]) -> Option<Bound<'py, PyAny>> {
-    let mut rest = pickle.strip_prefix(&HEADER)?;
-    let value = read_value(py, &mut rest, MAX_DEPTH)?;
-    (rest == [STOP]).then_some(value)
+    let rest = pickle.strip_prefix(&HEADER)?;
+    let mut reader = Reader { py, rest, keys: [const { None }; KEYS] };
+    let value = reader.read(MAX_DEPTH)?;
+    (reader.rest == [STOP]).then_some(value)
 }
 
-fn read_value<'py>(py: Python<'py>, rest: &mut &[u8], depth: usize) -> Option<Bound<'py, PyAny>> {
-    match **rest {
-        [EMPTY_LIST, MARK, ..] if depth > 0 => {
-            *rest = &rest[2..];
-            let items = read_items(py, rest, APPENDS, depth - 1)?;
-            PyList::new(py, items).ok().map(Bound::into_any)
-        }
-        [EMPTY_DICT, MARK, ..] if depth > 0 => {
-            *rest = &rest[2..];
-            read_dict(py, rest, depth - 1)
-        }
-        [MARK, ..] if depth > 0 => {
-            *rest = &rest[1..];
-            let items = read_items(py, rest, TUPLE, depth - 1)?;
-            PyTuple::new(py, items).ok().map(Bound::into_any)
-        }
-        _ => read_scalar(py, rest),
-    }
-}
+/// How many keys of dictionaries a reader remembers.
+const KEYS: usize = 32;
 
-fn read_items<'py>(
+struct Reader<'a, 'py> {
     py: Python<'py>,
-    rest: &mut &[u8],
-    end: u8,
-    depth: usize,
-) -> Option<Vec<Bound<'py, PyAny>>> {
-    let mut items = Vec::with_capacity(if depth + 1 == MAX_DEPTH { rest.len() / 3 } else { 4 });
-    loop {
-        if *rest.first()? == end {
-            *rest = &rest[1..];
-            return Some(items);
-        }
-        items.push(read_value(py, rest, depth)?);
-    }
+    rest: &'a [u8],
+    /// Keys read before, with their bytes: the dictionaries of a list mostly have the same ones, and an object that is
+    /// used again need not be made, nor its hash computed.
+    keys: [Option<(&'a [u8], Bound<'py, PyAny>)>; KEYS],
 }
 
-fn read_dict<'py>(py: Python<'py>, rest: &mut &[u8], depth: usize) -> Option<Bound<'py, PyAny>> {
-    let dict = PyDict::new(py);
-    loop {
-        if *rest.first()? == SETITEMS {
-            *rest = &rest[1..];
-            return Some(dict.into_any());
+impl<'a, 'py> Reader<'a, 'py> {
+    fn read(&mut self, depth: usize) -> Option<Bound<'py, PyAny>> {
+        match *self.rest {
+            [EMPTY_LIST, MARK, ..] if depth > 0 => {
+                self.rest = &self.rest[2..];
+                let items = self.items(APPENDS, depth - 1)?;
+                PyList::new(self.py, items).ok().map(Bound::into_any)
+            }
+            [EMPTY_DICT, MARK, ..] if depth > 0 => {
+                self.rest = &self.rest[2..];
+                self.dict(depth - 1)
+            }
+            [MARK, ..] if depth > 0 => {
+                self.rest = &self.rest[1..];
+                let items = self.items(TUPLE, depth - 1)?;
+                PyTuple::new(self.py, items).ok().map(Bound::into_any)
+            }
+            _ => read_scalar(self.py, &mut self.rest),
         }
-        let key = read_scalar(py, rest)?;
-        let value = read_value(py, rest, depth)?;
-        dict.set_item(key, value).ok()?;
+    }
+
+    fn items(&mut self, end: u8, depth: usize) -> Option<Vec<Bound<'py, PyAny>>> {
+        let mut items = Vec::with_capacity(if depth + 1 == MAX_DEPTH { self.rest.len() / 8 } else { 4 });
+        loop {
+            if *self.rest.first()? == end {
+                self.rest = &self.rest[1..];
+                return Some(items);
+            }
+            items.push(self.read(depth)?);
+        }
+    }
+
+    fn dict(&mut self, depth: usize) -> Option<Bound<'py, PyAny>> {
+        let dict = PyDict::new(self.py);
+        loop {
+            if *self.rest.first()? == SETITEMS {
+                self.rest = &self.rest[1..];
+                return Some(dict.into_any());
+            }
+            let key = self.key()?;
+            let value = self.read(depth)?;
+            dict.set_item(key, value).ok()?;
+        }
+    }
+
+    fn key(&mut self) -> Option<Bound<'py, PyAny>> {
+        let [SHORT_STRING, length, after @ ..] = self.rest else {
+            return read_scalar(self.py, &mut self.rest);
+        };
+        let (bytes, after) = after.split_at_checked(usize::from(*length))?;
+        let mix = |byte: Option<&u8>| byte.map_or(0, |byte| usize::from(*byte));
+        let place = (bytes.len() * 7 + mix(bytes.first()) * 31 + mix(bytes.last())) % KEYS;
+        self.rest = after;
+        if let Some((known, key)) = &self.keys[place]
+            && *known == bytes
+        {
+            return Some(key.clone());
+        }
+        let key = string(self.py, bytes)?;
+        self.keys[place] = Some((bytes, key.clone()));
+        Some(key)
     }
 }
 
