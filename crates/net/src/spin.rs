@@ -60,7 +60,7 @@ pub enum Looked {
 const PREEMPTED: u64 = 100_000;
 /// For how long to leave the CPU to others after they were seen, the first time and at most: each time they are still
 /// there it is longer, or finding that out would cost them too much.
-const YIELD_FIRST: u64 = 100_000_000;
+const YIELD_FIRST: u64 = 200_000_000;
 const YIELD_MOST: u64 = 1_600_000_000;
 /// So many looks without them, and they are gone.
 const GONE_AFTER: u32 = 2_000;
