@@ -66,7 +66,7 @@ test-rust: $(VENV)/.tools
 	else \
 		$(CARGO) test $(LOCKED) --workspace --quiet; \
 	fi
-	$(CARGO) run $(LOCKED) --quiet --target-dir target --manifest-path examples/rust-quickstart/Cargo.toml
+	$(CARGO) run --quiet --target-dir target --manifest-path examples/rust-quickstart/Cargo.toml
 
 test-python: build
 	$(BIN)/python -m pytest -q
