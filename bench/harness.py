@@ -1,8 +1,8 @@
 """What the questions share: the plan of a run, interleaved rounds, rows with a verdict, the table.
 
 * BE-1: both sides of a ratio are measured in one run, round by round, and the order turns round with every round.
-* BE-2: a figure is the median over the rounds; the range over the rounds stands beside it.
-* BE-3: a ratio is the median of one side over the median of the other; its range is that of the rounds' own ratios.
+* BE-2: a figure is the median over the rounds, or their mean where it says so; the range stands beside it.
+* BE-3: a ratio is the figure of one side over that of the other; its range is that of the rounds' own ratios.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 SLOTS = 2
@@ -48,14 +49,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Samples:
-    """One figure, once a round."""
+    """One figure, once a round. `mean`: its rounds fall into two heaps, and a median would say which was larger."""
 
     unit: str
     values: list[float]
+    mean: bool = False
 
     @property
-    def median(self) -> float:
-        return statistics.median(self.values)
+    def typical(self) -> float:
+        return statistics.fmean(self.values) if self.mean else statistics.median(self.values)
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,9 @@ class Row:
     note: str = ""
 
     def ratio(self) -> float | None:
-        if self.ours is None or self.peer is None or not self.peer.median:
+        if self.ours is None or self.peer is None or not self.peer.typical:
             return None
-        return self.ours.median / self.peer.median
+        return self.ours.typical / self.peer.typical
 
     def ratio_range(self) -> tuple[float, float] | None:
         if self.ours is None or self.peer is None or not all(self.peer.values):
@@ -99,7 +101,7 @@ class Row:
     def verdict(self) -> str:
         if self.must is None or self.ours is None:
             return ""
-        value = self.ratio() if self.must.of == "ratio" else self.ours.median
+        value = self.ratio() if self.must.of == "ratio" else self.ours.typical
         return "" if value is None else "PASS" if self.must.met_by(value) else "FAIL"
 
     def to_json(self) -> dict[str, Any]:
@@ -130,10 +132,10 @@ class Rounds:
 
     values: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
-    def get(self, side: str, unit: str, name: str = "") -> Samples | None:
+    def get(self, side: str, unit: str, name: str = "", mean: bool = False) -> Samples | None:
         """None for a side that was not measured."""
         found = self.values.get(side, {}).get(name)
-        return None if found is None else Samples(unit, found)
+        return None if found is None else Samples(unit, found, mean)
 
 
 def interleave(rounds: int, sides: Mapping[str, Measure | None], warm_up: bool = True) -> Rounds:
@@ -217,6 +219,10 @@ class Driver:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def cpu_time(self) -> float:
+        """Seconds of CPU that it and all its descendants have used."""
+        return sum(thread_times(pid) for pid in descendants(self._process.pid))
+
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -231,6 +237,28 @@ class Driver:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and everything below it."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found = [pid]
+    for parent in found:
+        found.extend(children.get(parent, ()))
+    return found
+
+
+def thread_times(pid: int) -> float:
+    """Seconds that the threads of a process have run."""
+    nanoseconds = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            nanoseconds += int(thread.read_text().split()[0])
+    return nanoseconds / 1e9
 
 
 def fresh(script: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> str:
@@ -285,7 +313,7 @@ def figure(samples: Samples | None) -> str:
     if samples is None:
         return "-"
     low, high = min(samples.values), max(samples.values)
-    text = f"{number(samples.median)} {samples.unit}".rstrip()
+    text = f"{number(samples.typical)} {samples.unit}".rstrip()
     return text if low == high else f"{text} ({number(low)}..{number(high)})"
 
 

@@ -4,6 +4,12 @@ The floor is the echo of a small pickled tuple over a `multiprocessing.Pipe` to 
 Paceline with PACELINE_SPIN_US=0, which never waits actively. Each side measures in a process of its own, for the same
 time, so that the neighbours' progress beside each can be compared: once calling as fast as it can, once paced at a
 thousand calls a second, where every side does the same work.
+
+A caller and its slot that call back to back take turns, so together they may use up to one CPU, and how much they get
+beside two neighbours depends on where the scheduler puts the four: either with a CPU of their own, or with one of the
+neighbours on it. It changes its mind every few seconds, for a blocking build as for any other, so the neighbours'
+progress and the slowest calls fall into two heaps. Those rows are means over many rounds; how far two equal builds differ stands beside
+them ("again"), and so does the CPU time that a call takes.
 """
 
 import contextlib
@@ -98,66 +104,98 @@ class Neighbours:
             process.join()
 
 
-def beside(neighbours: Neighbours, work: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-    """The figures of `work`, and how fast the neighbours got on meanwhile."""
+def beside(neighbours: Neighbours, driver: Driver | None, seconds: float, pace: float = 0.0) -> dict[str, float]:
+    """The figures of a side, how fast the neighbours got on meanwhile, and what a call took from the CPUs."""
+    used = driver.cpu_time() if driver else 0.0
     begin, before = time.perf_counter(), neighbours.done()
-    figures = dict(work())
+    figures: dict[str, float] = {}
+    if driver:
+        figures |= driver.ask(seconds=seconds, pace=pace)
+    else:
+        time.sleep(seconds)
     figures["neighbours"] = (neighbours.done() - before) / (time.perf_counter() - begin) / 1e3
+    if driver:
+        figures["cpu"] = (driver.cpu_time() - used) / figures["calls"] * 1e6
     return figures
-
-
-def alone(seconds: float) -> dict[str, float]:
-    time.sleep(seconds)
-    return {}
 
 
 def run(plan: Plan) -> Iterator[Row]:
     seconds = plan.seconds(0.4, least=0.1)
     with contextlib.ExitStack() as stack:
-        drivers = {"pipe": stack.enter_context(Driver([__file__, "pipe"]))}
+        drivers: dict[str, Driver | None] = {"pipe": stack.enter_context(Driver([__file__, "pipe"]))}
         if not plan.peers_only:
+            blocking = {"PACELINE_SPIN_US": "0"}
             drivers["ours"] = stack.enter_context(Driver([__file__, "paceline"]))
-            drivers["blocking"] = stack.enter_context(Driver([__file__, "paceline"], {"PACELINE_SPIN_US": "0"}))
+            drivers["blocking"] = stack.enter_context(Driver([__file__, "paceline"], blocking))
+            drivers["again"] = stack.enter_context(Driver([__file__, "paceline"], blocking))
         for load in (0, 1, 2):
             neighbours = Neighbours(load)
             sides: dict[str, Measure | None] = {
-                name + suffix: partial(beside, neighbours, partial(driver.ask, seconds=seconds, pace=pace))
+                name + suffix: partial(beside, neighbours, driver, seconds, pace)
                 for suffix, pace in (("", 0.0), (" paced", PACE))
                 for name, driver in drivers.items()
+                if name != "again"
             }
             if load:
-                sides["nobody"] = partial(beside, neighbours, partial(alone, seconds))
+                sides["nobody"] = partial(beside, neighbours, None, seconds)
+            flat_out = {name: partial(beside, neighbours, driver, seconds) for name, driver in drivers.items()}
             try:
                 rounds = interleave(plan.rounds, sides)
+                many = interleave(plan.repeats(42), flat_out) if load else rounds
             finally:
                 neighbours.close()
-            yield from (row for row in rows(load, rounds.get) if row.ours or row.peer)
+            found = [*call_rows(load, many.get), *paced_rows(load, rounds.get)]
+            if load:
+                found += [*progress_rows(load, many.get), *paced_progress_rows(load, rounds.get)]
+            yield from (row for row in found if (row.ours or row.peer) and not (row.peer_name == "again" and not row.ours))
 
 
-def rows(load: int, get: Callable[..., Samples | None]) -> Iterator[Row]:
-    where = ("quiet", "beside 1 neighbour", "beside 2 neighbours")[load]
-    pipe, blocking = "Pipe echo", "blocking build"
+WHERE = ("quiet", "beside 1 neighbour", "beside 2 neighbours")
+PIPE, BLOCKING = "Pipe echo", "blocking build"
+
+
+def call_rows(load: int, get: Callable[..., Samples | None]) -> Iterator[Row]:
+    def times(side: str, figure: str) -> Samples | None:
+        return get(side, "us", figure, mean=load == 2)
+
     for figure, limit in (("p50", 1.0), ("p99", 1.5)):
         must = None if load else Must("<=", limit)
-        row = f"call {figure}, {where}"
-        yield Row("1", row, get("ours", "us", figure), get("pipe", "us", figure), pipe, must)
+        row = f"call {figure}, {WHERE[load]}"
+        yield Row("1", row, times("ours", figure), times("pipe", figure), PIPE, must)
         # "Not worse" within what two runs of the same build differ by.
         must = Must("<=", 1.1 if figure == "p50" else 1.5) if load else None
-        yield Row("1", row, get("ours", "us", figure), get("blocking", "us", figure), blocking, must)
-    figure = "p50"
-    paced = f"call {figure}, {where}, paced"
-    yield Row("1", paced, get("ours paced", "us", figure), get("pipe paced", "us", figure), pipe)
-    yield Row("1", paced, get("ours paced", "us", figure), get("blocking paced", "us", figure), blocking)
-    if load:
-        for pace in ("", " paced"):
-            what = f"neighbours' progress, {where}{',' if pace else ''}{pace}"
-            for side, name, must in (
-                ("blocking" + pace, blocking, Must(">=", 0.95)),
-                ("pipe" + pace, pipe, None),
-                ("nobody", "left alone", None),
-            ):
-                ours, peer = get("ours" + pace, "k/s", "neighbours"), get(side, "k/s", "neighbours")
-                yield Row("1", what, ours, peer, name, must)
+        yield Row("1", row, times("ours", figure), times("blocking", figure), BLOCKING, must)
+        yield Row("1", f"{row}: blocking build", times("again", figure), times("blocking", figure), "again")
+
+
+def paced_rows(load: int, get: Callable[..., Samples | None]) -> Iterator[Row]:
+    paced = f"call p50, {WHERE[load]}, paced"
+    yield Row("1", paced, get("ours paced", "us", "p50"), get("pipe paced", "us", "p50"), PIPE)
+    yield Row("1", paced, get("ours paced", "us", "p50"), get("blocking paced", "us", "p50"), BLOCKING)
+
+
+def progress_rows(load: int, get: Callable[..., Samples | None]) -> Iterator[Row]:
+    def progress(side: str) -> Samples | None:
+        return get(side, "k/s", "neighbours", mean=True)
+
+    what = f"neighbours' progress, {WHERE[load]}"
+    yield Row("1", what, progress("ours"), progress("blocking"), BLOCKING, Must(">=", 0.95))
+    yield Row("1", what, progress("ours"), progress("pipe"), PIPE)
+    yield Row("1", f"{what}: blocking build", progress("again"), progress("blocking"), "again")
+    cpu = f"CPU time a call, {WHERE[load]}"
+    yield Row("1", cpu, get("ours", "us", "cpu"), get("blocking", "us", "cpu"), BLOCKING)
+    yield Row("1", cpu, get("ours", "us", "cpu"), get("pipe", "us", "cpu"), PIPE)
+
+
+def paced_progress_rows(load: int, get: Callable[..., Samples | None]) -> Iterator[Row]:
+    what = f"neighbours' progress, {WHERE[load]}, paced"
+    ours = get("ours paced", "k/s", "neighbours")
+    for side, name, must in (
+        ("blocking paced", BLOCKING, Must(">=", 0.95)),
+        ("pipe paced", PIPE, None),
+        ("nobody", "left alone", None),
+    ):
+        yield Row("1", what, ours, get(side, "k/s", "neighbours"), name, must)
 
 
 if __name__ == "__main__":

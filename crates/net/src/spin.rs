@@ -33,8 +33,9 @@ pub fn limit() -> Duration {
 /// Decides, wait by wait, whether looking is worth it: a link whose input never comes in time is looked at less and
 /// less often, so that a stream of batches or a slow caller costs others nothing.
 ///
-/// Looking pays only if both ends do: one that sleeps answers too late for the other. After a pause each must meet the
-/// other awake by chance, so the most they skip is small, and differs, so that their turns meet.
+/// Looking pays only if both ends do: one that sleeps answers too late for the other, which then goes to sleep as well,
+/// and so on, turn by turn. To get back into step one of them looks for as long as the other needs to wake up
+/// ([`REACH`]); after that both are awake. The most they skip is small, and differs, so that their turns meet.
 pub struct Spinner {
     failures: u32,
     skip: u32,
@@ -70,6 +71,8 @@ const HOPELESS: u32 = 64;
 const RARELY: u32 = 12;
 /// So many failures in a row are a hiccup, after which both ends should be awake again.
 const PATIENCE: u32 = 4;
+/// After a failure look this many times longer: as long as a sleeper takes to wake up on another CPU, and to answer.
+const REACH: u32 = 5;
 
 impl Spinner {
     /// For the end that calls.
@@ -86,16 +89,19 @@ impl Spinner {
         Spinner { failures: 0, skip: 0, most, yields_until: 0, yield_for: YIELD_FIRST, undisturbed: 0 }
     }
 
-    /// Whether to look this time, given the CPU the peer last sent from.
-    pub fn wants_to(&mut self, peer_cpu: u16) -> bool {
+    /// How long to look this time, if at all, given the CPU the peer last sent from.
+    pub fn look_for(&mut self, peer_cpu: u16) -> Option<Duration> {
         if limit().is_zero() || peer_cpu == current_cpu() {
-            return false;
+            return None;
         }
         if self.skip > 0 {
             self.skip -= 1;
-            return false;
+            return None;
         }
-        self.yields_until == 0 || clock::now() >= self.yields_until
+        if self.yields_until != 0 && clock::now() < self.yields_until {
+            return None;
+        }
+        Some(if self.failures == 0 { limit() } else { limit() * REACH })
     }
 
     /// What looking gave.
@@ -120,9 +126,9 @@ impl Spinner {
     }
 }
 
-/// Look for input for at most [`limit`].
-pub fn until_readable(descriptor: impl AsFd) -> Looked {
-    let limit = limit().as_nanos() as u64;
+/// Look for input for at most this long.
+pub fn until_readable(descriptor: impl AsFd, limit: Duration) -> Looked {
+    let limit = limit.as_nanos() as u64;
     let start = clock::now();
     let mut last = start;
     loop {
@@ -150,7 +156,7 @@ mod tests {
         let mut spinner = Spinner::of_client();
         let other = current_cpu() + 1;
         let tries = (0..1000).filter(|_| {
-            let tries = spinner.wants_to(other);
+            let tries = spinner.look_for(other).is_some();
             if tries {
                 spinner.learn(Looked::Nothing);
             }
@@ -158,8 +164,8 @@ mod tests {
         });
         assert!(limit().is_zero() || (60..120).contains(&tries.count()));
         spinner.learn(Looked::Found);
-        assert!(limit().is_zero() || spinner.wants_to(other));
+        assert!(limit().is_zero() || spinner.look_for(other) == Some(limit()));
         spinner.learn(Looked::Preempted);
-        assert!(!spinner.wants_to(other), "others want the CPU");
+        assert_eq!(spinner.look_for(other), None, "others want the CPU");
     }
 }

@@ -121,8 +121,8 @@ impl Shared {
             let spot = if may_spin { focus.and_then(|cell| spin_spot(&mut state.inner, cell)) } else { None };
             drop(state);
             may_spin = false;
-            if let Some((key, socket)) = spot {
-                let looked = spin::until_readable(&socket);
+            if let Some((key, socket, limit)) = spot {
+                let looked = spin::until_readable(&socket, limit);
                 state = self.state.lock();
                 state.inner.learn_spin(key, looked);
                 if looked == Looked::Found {
@@ -192,13 +192,13 @@ impl Shared {
 }
 
 /// Where the answer to the focused task will come from, if it is worth waiting for awake.
-fn spin_spot(state: &mut State, cell: &Cell) -> Option<(LeaseKey, Arc<Kept>)> {
+fn spin_spot(state: &mut State, cell: &Cell) -> Option<(LeaseKey, Arc<Kept>, Duration)> {
     let (key, id) = cell.key();
     let (lease, expected) = state.core.location(key, id)?;
     if expected.is_some_and(|expected| expected > SPIN_WORTH) {
         return None;
     }
-    state.spin_socket(lease).map(|socket| (lease, socket))
+    state.spin_socket(lease).map(|(socket, limit)| (lease, socket, limit))
 }
 
 /// Wait until links are ready and collect their keys.

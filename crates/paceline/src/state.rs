@@ -19,6 +19,7 @@ use rustix::fd::OwnedFd;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Send calls that could wait for company once there are this many of them.
 const BATCH_CALLS: usize = 64;
@@ -260,10 +261,11 @@ impl State {
         }
     }
 
-    /// The socket of a lease, if its answer is worth waiting for awake.
-    pub fn spin_socket(&mut self, key: LeaseKey) -> Option<Arc<Kept>> {
+    /// The socket of a lease, if its answer is worth waiting for awake, and for how long.
+    pub fn spin_socket(&mut self, key: LeaseKey) -> Option<(Arc<Kept>, Duration)> {
         let data = self.link(key)?;
-        data.spinner.wants_to(data.link.peer_cpu()).then(|| data.link.socket())
+        let limit = data.spinner.look_for(data.link.peer_cpu())?;
+        Some((data.link.socket(), limit))
     }
 
     pub fn learn_spin(&mut self, key: LeaseKey, looked: Looked) {

@@ -346,9 +346,9 @@ impl Runtime {
 
     /// Block until there may be something to do. Call it without any lock of the language runtime.
     pub fn wait(&self) {
-        let Some((link, spins, interest)) = self.start_waiting() else { return };
-        if let Some(link) = link.as_ref().filter(|_| spins) {
-            let looked = spin::until_readable(link);
+        let Some((link, look_for, interest)) = self.start_waiting() else { return };
+        if let (Some(link), Some(limit)) = (&link, look_for) {
+            let looked = spin::until_readable(link, limit);
             if let Some(in_use) = &mut self.shared.state.lock().link {
                 in_use.spinner.learn(looked);
             }
@@ -370,7 +370,7 @@ impl Runtime {
     }
 
     /// None if there is something to do already.
-    fn start_waiting(&self) -> Option<(Option<Arc<Kept>>, bool, PollFlags)> {
+    fn start_waiting(&self) -> Option<(Option<Arc<Kept>>, Option<Duration>, PollFlags)> {
         let mut state = self.shared.state.lock();
         if state.exit || state.core.has_waiting() {
             return None;
@@ -380,8 +380,8 @@ impl Runtime {
             self.shared.companion_wake.wake();
         }
         let interest = if state.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let Some(in_use) = &mut state.link else { return Some((None, false, interest)) };
-        let spins = in_use.spinner.wants_to(in_use.link.peer_cpu());
-        Some((Some(in_use.link.socket()), spins, interest))
+        let Some(in_use) = &mut state.link else { return Some((None, None, interest)) };
+        let look_for = in_use.spinner.look_for(in_use.link.peer_cpu());
+        Some((Some(in_use.link.socket()), look_for, interest))
     }
 }
