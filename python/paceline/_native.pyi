@@ -89,6 +89,9 @@ class Session:
         environment: dict[str, str],
     ) -> Session:
         """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended."""
+    @staticmethod
+    def nested(directory: str, path: Sequence[str], environment: dict[str, str]) -> Session:
+        """The session of this slot, for tasks that submit tasks."""
     def function(
         self,
         payload: bytes,

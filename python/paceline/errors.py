@@ -113,6 +113,23 @@ class NoResources(PacelineError):
         )
 
 
+class NestingTooDeep(PacelineError):
+    """So many tasks wait for others on one node that another one may not, and it cannot run what it waits for."""
+
+    code = "nesting-too-deep"
+
+    def __init__(self, *, needs: str = "", task: int = 0, function: str = "") -> None:
+        self.task = task
+        self.needs = needs
+        self.function = function
+        what = f"{function} (task {task})" if function else f"task {task}"
+        more = f" and {what} needs {needs}, which is more than the task that waits for it has" if needs else ""
+        super().__init__(
+            f"too many tasks wait for other tasks on this node{more}",
+            hint="nest less deeply, or give the outer task as many cpus as the inner one",
+        )
+
+
 class TaskTimeout(PacelineError):
     """One attempt of a task ran longer than its `timeout`."""
 

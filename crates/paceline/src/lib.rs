@@ -24,6 +24,8 @@
 mod batch;
 mod cell;
 pub mod embedded;
+mod host;
+mod nested;
 mod notify;
 mod pump;
 mod reactor;
@@ -34,7 +36,7 @@ mod state;
 pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
 pub use notify::{Notice, Notifier};
-pub use paceline_core::client::{Charge, Lost, LostCause, Outcome, RetryOn, Spec};
+pub use paceline_core::client::{Charge, Here, Lost, LostCause, Outcome, RetryOn, Spec};
 pub use paceline_macros::task;
 pub use paceline_proto::{Bytes, DeathCause, FunctionId, OutOfMemory, Resources, Shape, TaskId};
 pub use pump::Waited;

@@ -8,11 +8,12 @@
 //! * PU-1: while tasks are pending, somebody leads, or the reactor will within [`TAKE_OVER`].
 //! * PU-2: a leader that leaves wakes one that waits.
 
-use crate::cell::{Cell, Waiter};
+use crate::cell::{Cell, Ticket, Waiter};
+use crate::nested::Nest;
 use crate::session::{Guarded, Shared};
 use crate::state::{State, tick};
 use paceline_core::Tick;
-use paceline_core::client::LeaseKey;
+use paceline_core::client::{Here, LeaseKey};
 use paceline_net::kept::Kept;
 use paceline_net::spin::{self, Looked};
 use parking_lot::MutexGuard;
@@ -36,12 +37,13 @@ const SPIN_WORTH: Duration = Duration::from_micros(50);
 pub(crate) const LEADER_WAKE: u64 = u64::MAX;
 
 /// How a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
     Satisfied,
     TimedOut,
     /// A signal came; the caller may want to look.
     Interrupted,
+    /// Inside a slot: run this first, for nobody else will. Hand its outcome to `Session::finish_here`.
+    Here(Box<Here<Ticket>>),
 }
 
 /// Who leads, and who would.
@@ -65,11 +67,15 @@ impl Shared {
         if waiter.is_satisfied() {
             return Waited::Satisfied;
         }
+        let _blocked = self.nest.as_ref().map(Nest::block);
         let until = Instant::now() + timeout;
         loop {
             let mut state = self.state.lock();
             if waiter.is_satisfied() {
                 return Waited::Satisfied;
+            }
+            if let Some(here) = self.take_here(&mut state) {
+                return Waited::Here(Box::new(here));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -113,6 +119,9 @@ impl Shared {
             if waiter.is_satisfied() {
                 break Waited::Satisfied;
             }
+            if let Some(here) = self.take_here(&mut state) {
+                break Waited::Here(Box::new(here));
+            }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break Waited::TimedOut;
@@ -150,6 +159,7 @@ impl Shared {
             }
         };
         state.inner.flush_all();
+        self.release_callbacks(&state);
         state.leadership.led = false;
         if let Some(next) = state.leadership.followers.pop() {
             drop(state);

@@ -69,6 +69,7 @@ impl Shared {
         if state.leadership.led {
             self.leader_wake.wake();
         }
+        self.release_callbacks(&state);
         self.arm_for_tick(&mut state);
         alive
     }
@@ -115,6 +116,7 @@ impl Shared {
         if state.inner.core.pending() == 0 {
             state.leadership.reactor_reads = false;
         }
+        self.release_callbacks(&state);
         self.arm_for_tick(&mut state);
         state.inner.ended - before
     }
