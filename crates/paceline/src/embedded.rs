@@ -114,7 +114,6 @@ impl Embedded {
     pub fn control(&mut self) -> OwnedFd {
         self.control.take().expect("the client takes its end once")
     }
-
 }
 
 impl Host for Embedded {

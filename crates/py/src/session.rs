@@ -46,13 +46,18 @@ impl Session {
 
     /// The session of this slot, for tasks that submit tasks. There is one, whoever asks.
     #[staticmethod]
-    fn nested(directory: String, path: Vec<String>, environment: BTreeMap<String, String>) -> PyResult<Session> {
+    fn nested(
+        directory: String,
+        path: Vec<String>,
+        environment: BTreeMap<String, String>,
+    ) -> PyResult<Session> {
         let variables: Vec<(String, String)> = environment.into_iter().collect();
         let inner = match slot::NESTED.get() {
             Some(session) => session.clone(),
             None => {
-                let runtime = slot::runtime()
-                    .ok_or_else(|| PyRuntimeError::new_err("this process is no slot, so nothing can be nested in it"))?;
+                let runtime = slot::runtime().ok_or_else(|| {
+                    PyRuntimeError::new_err("this process is no slot, so nothing can be nested in it")
+                })?;
                 let around = Environment { directory, path, variables: variables.clone() };
                 let made = paceline::Session::nested(runtime.clone(), around, Arc::new(enter))
                     .map_err(|error| PyOSError::new_err(error.to_string()))?;

@@ -42,7 +42,8 @@ impl Head {
         ensure!(mine().map(|(id, _)| id).eq(&node.leases), "{id:?} lists other leases than it has");
         let used = sum(mine().map(|(_, lease)| lease.needs()));
         ensure!(used == node.used, "HD-1: {id:?} has {used} used, not {}", node.used);
-        let returning = mine().filter(|(_, lease)| lease.state.is_returning()).map(|(_, lease)| lease.needs());
+        let returning =
+            mine().filter(|(_, lease)| lease.state.is_returning()).map(|(_, lease)| lease.needs());
         ensure!(sum(returning) == node.returning, "{id:?} expects {} back", node.returning);
         ensure!(node.leases.len() <= self.config.max_leases, "{id:?} has too many leases");
         Ok(())

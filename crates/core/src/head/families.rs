@@ -10,7 +10,9 @@ impl Head {
         (client.under, client.orphan) = (Some(lease), true);
         let held = |lease: &&Lease| lease.state != LeaseState::Ending && lease.client != id;
         let parent = self.leases.get(&lease).filter(held).map(|lease| &self.clients[&lease.client]);
-        if let Some((root, depth)) = parent.map(|parent| (parent.root, parent.depth + 1)).filter(|it| it.0 != id) {
+        if let Some((root, depth)) =
+            parent.map(|parent| (parent.root, parent.depth + 1)).filter(|it| it.0 != id)
+        {
             self.leave_family(id);
             let client = self.clients.get_mut(&id).expect("seen above");
             (client.root, client.depth, client.orphan) = (root, depth, false);

@@ -69,8 +69,15 @@ impl Node {
         }
         self.forked += 1;
         let id = SlotId(self.forked);
-        let slot =
-            Slot { place, forked_at: now, pid: None, ready: false, client: None, blocked: false, state: State::Generic };
+        let slot = Slot {
+            place,
+            forked_at: now,
+            pid: None,
+            ready: false,
+            client: None,
+            blocked: false,
+            state: State::Generic,
+        };
         self.slots.insert(id, slot);
         out.push(Effect::Fork { slot: id });
         Some(id)
