@@ -1,11 +1,13 @@
 //! A client of one cluster.
 
+use crate::aside::Aside;
 use crate::batch::Batch;
 use crate::cell::{Cell, Ticket, Waiter};
 use crate::embedded::{self, Embedded};
 use crate::notify::{Enter, Notifier};
 use crate::pump::{LEADER_WAKE, Leadership, Waited};
 use crate::reactor;
+use crate::room::{Limits, Warn};
 use crate::state::{Print, State, tick};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Config, Event, RetryOn, Spec};
@@ -39,7 +41,10 @@ pub(crate) struct Shared {
     pub leader_wake: Wake,
     pub reactor_wake: Wake,
     pub timer: Timer,
-    notifier: Arc<Notifier>,
+    pub notifier: Arc<Notifier>,
+    pub aside: Arc<Aside>,
+    /// Tells the user that a limit cannot be kept.
+    pub warn: Warn,
     closed: AtomicBool,
     reactor: Mutex<Option<JoinHandle<()>>>,
     cpus: u64,
@@ -49,6 +54,11 @@ pub(crate) struct Shared {
 
 /// How often this process has forked off from the one before it. A session belongs to one of them.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Which of them this process is.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::SeqCst)
+}
 
 /// In a forked child: the sessions of the parent are the parent's, here they are closed. Their threads do not exist
 /// here, so nothing of theirs is touched.
@@ -69,15 +79,22 @@ impl Shared {
         self.closed.load(Ordering::SeqCst) || self.is_foreign()
     }
 
+    /// What the leader waits for may have come about without a message.
+    fn wake_leader(&self, state: &Guarded) {
+        if state.leadership.led {
+            self.leader_wake.wake();
+        }
+    }
+
     fn is_foreign(&self) -> bool {
-        self.generation != GENERATION.load(Ordering::SeqCst)
+        self.generation != generation()
     }
 }
 
 /// A client of one cluster. Cheap to clone; the cluster ends with [`Session::close`].
 #[derive(Clone)]
 pub struct Session {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What to run, apart from its arguments.
@@ -93,7 +110,7 @@ pub struct Submission {
 }
 
 impl Submission {
-    fn spec(&self, payload: Bytes) -> Spec {
+    pub(crate) fn spec(&self, payload: Bytes) -> Spec {
         let Submission { function, shape, retries, retry_on, timeout, priority } = *self;
         Spec { function, payload, shape, retries, retry_on, timeout, priority }
     }
@@ -106,6 +123,7 @@ impl Session {
         environment: Environment,
         enter: Enter,
         print: Print,
+        limits: Limits,
     ) -> io::Result<Session> {
         let name = config.name.clone();
         let cpus = config.cpus;
@@ -115,9 +133,13 @@ impl Session {
         let leader_wake = Wake::new()?;
         epoll::add(&links_epoll, &leader_wake, EventData::new_u64(LEADER_WAKE), EventFlags::IN)?;
         let notifier = Arc::new(Notifier::new(enter));
-        let mut core = Client::new(ClientId(u64::from(std::process::id())), &name, Config::default());
+        let Limits { queue_tasks, queue_bytes, result_bytes, warn } = limits;
+        let config = Config { queue_tasks, queue_bytes, ..Config::default() };
+        let mut core = Client::new(ClientId(u64::from(std::process::id())), &name, config);
         core.set_environment(environment);
-        let mut inner = State::new(core, cluster, control, links_epoll.clone(), notifier.clone(), print);
+        let aside = Aside::new(result_bytes);
+        let (epoll, notices) = (links_epoll.clone(), notifier.clone());
+        let mut inner = State::new(core, cluster, control, epoll, notices, print, aside.clone());
         inner.handle(Event::HeadUp);
         let shared = Arc::new(Shared {
             state: Mutex::new(Guarded { inner, leadership: Leadership::default(), armed: None }),
@@ -126,11 +148,13 @@ impl Session {
             reactor_wake: Wake::new()?,
             timer: Timer::new()?,
             notifier,
+            aside,
+            warn,
             closed: AtomicBool::new(false),
             reactor: Mutex::default(),
             cpus,
             name,
-            generation: GENERATION.load(Ordering::SeqCst),
+            generation: generation(),
         });
         let mut sessions = SESSIONS.lock();
         sessions.retain(|session| session.strong_count() > 0);
@@ -150,16 +174,8 @@ impl Session {
         self.shared.state.lock().inner.core.set_environment(environment);
     }
 
-    /// Submit one task with a place of its own for the outcome.
-    pub fn submit(&self, submission: &Submission, payload: Bytes) -> Arc<Cell> {
-        let cell = Cell::new();
-        let mut state = self.shared.state.lock();
-        submit_to(&mut state, submission, payload, &cell);
-        self.shared.after_submit(&mut state);
-        cell
-    }
-
-    /// Submit one task that the calling thread is about to wait for.
+    /// Submit one task that the calling thread is about to wait for. There is one for each thread at most, so it finds
+    /// room always.
     pub fn submit_for(&self, submission: &Submission, payload: Bytes, waiter: &Arc<Waiter>) -> Arc<Cell> {
         let cell = Cell::new();
         cell.watch(waiter);
@@ -207,7 +223,9 @@ impl Session {
         }
         let (key, id) = cell.key();
         let mut state = self.shared.state.lock();
-        state.inner.act(|core, effects| core.cancel(key, id, anyway, effects))
+        let done = state.inner.act(|core, effects| core.cancel(key, id, anyway, effects));
+        self.shared.wake_leader(&state);
+        done
     }
 
     /// End every task of a batch that has not ended.
@@ -217,6 +235,7 @@ impl Session {
         }
         let mut state = self.shared.state.lock();
         state.inner.act(|core, effects| core.cancel_all(|ticket| ticket.is_of(batch), effects));
+        self.shared.wake_leader(&state);
     }
 
     /// How many CPUs the cluster was started with.
@@ -249,6 +268,7 @@ impl Session {
         }
         let cancelled = {
             let mut state = self.shared.state.lock();
+            state.inner.turn_away();
             state.inner.act(|core, effects| core.close(effects))
         };
         self.shared.leader_wake.wake();
@@ -274,7 +294,7 @@ impl Session {
     }
 }
 
-fn submit_to(state: &mut Guarded, submission: &Submission, payload: Bytes, cell: &Arc<Cell>) {
+pub(crate) fn submit_to(state: &mut Guarded, submission: &Submission, payload: Bytes, cell: &Arc<Cell>) {
     let ticket = Ticket::Cell(cell.clone());
     let spec = submission.spec(payload);
     let (key, id) = state.inner.act(|core, effects| core.submit(tick(), spec, ticket, effects));
