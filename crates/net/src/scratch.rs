@@ -28,6 +28,7 @@ pub fn directory(tmpdir: Option<&OsStr>) -> PathBuf {
     on_disk.unwrap_or(Path::new("/tmp")).into()
 }
 
+#[allow(clippy::unnecessary_cast, reason = "the number has another type on other machines")]
 fn is_on_disk(directory: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let kind = open(directory, flags, Mode::empty()).and_then(fstatfs).map(|status| status.f_type as i64);
@@ -43,7 +44,9 @@ impl Scratch {
         let mode = Mode::RUSR | Mode::WUSR;
         let file = match open(directory, flags | OFlags::TMPFILE, mode) {
             // Not every file system makes files without a name.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => named(directory, flags, mode)?,
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+                named(directory, flags, mode)?
+            }
             opened => opened?,
         };
         Ok(Scratch(Kept::new(file)))

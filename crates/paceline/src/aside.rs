@@ -215,9 +215,9 @@ impl Excess {
 
 impl Stored {
     /// The outcome itself. May read from disk, so no lock that others want must be held.
-    pub fn load(&self) -> Outcome {
-        match &self.0 {
-            Inner::Small(outcome) => outcome.clone(),
+    pub fn load(self) -> Outcome {
+        match self.0 {
+            Inner::Small(outcome) => outcome,
             Inner::Large(large) => large.load(),
         }
     }

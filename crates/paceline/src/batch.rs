@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn next(batch: &Batch) -> Option<Outcome> {
-        batch.take_next().map(|stored| stored.load())
+        batch.take_next().map(Stored::load)
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         batch.complete(0, value(0).into());
         let mut ready = Vec::new();
         batch.take_ready(&mut ready);
-        assert_eq!(ready.iter().map(Stored::load).collect::<Vec<_>>(), [value(0), value(1)]);
+        assert_eq!(ready.into_iter().map(Stored::load).collect::<Vec<_>>(), [value(0), value(1)]);
         batch.complete(2, value(2).into());
         assert_eq!(next(&batch), Some(value(2)));
     }

@@ -92,7 +92,7 @@ impl Cell {
 
     /// The outcome; none while pending, or once it was forgotten.
     pub fn outcome(&self) -> Option<Outcome> {
-        self.stored().map(|stored| stored.load())
+        self.stored().map(Stored::load)
     }
 
     /// The outcome as it is kept; none while pending, or once it was forgotten.

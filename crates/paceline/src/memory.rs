@@ -76,7 +76,10 @@ mod tests {
     fn without_limits_it_is_the_machine() {
         let root = Root::new("machine", &[MACHINE]);
         assert_eq!(usable_under(&root.0), 1000 << 10);
-        let root = Root::new("max", &[MACHINE, ("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.max", "max\n")]);
+        let root = Root::new(
+            "max",
+            &[MACHINE, ("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.max", "max\n")],
+        );
         assert_eq!(usable_under(&root.0), 1000 << 10);
     }
 

@@ -38,7 +38,7 @@ impl Function {
         }
         let of = Of { task: cell.task(), function: &self.name, node: self.session.node_name() };
         let stored = cell.stored().expect("a satisfied waiter has an outcome");
-        outcome::resolve(py, outcome::load(py, &stored), &of)
+        outcome::resolve(py, outcome::load(py, stored), &of)
     }
 
     fn submit<'py>(
@@ -63,9 +63,7 @@ impl Function {
     ) -> PyResult<(Bound<'py, PyAny>, Option<room::Gate>)> {
         let payload = payload::call(args, Some(kwargs))?;
         match self.session.try_submit(&self.submission, payload) {
-            Ok(cell) => {
-                Ok((FutureBase::make(py, cell, self.session.clone(), self.name.clone())?, None))
-            }
+            Ok(cell) => Ok((FutureBase::make(py, cell, self.session.clone(), self.name.clone())?, None)),
             Err(full) => room::offer(py, self, full),
         }
     }

@@ -126,7 +126,7 @@ impl FutureBase {
         }
         let task = self.task()?;
         // Decoding may run user code, so no lock is held; if two threads do it, the first one's result is kept.
-        let outcome = task.cell.stored().map(|stored| outcome::load(py, &stored));
+        let outcome = task.cell.stored().map(|stored| outcome::load(py, stored));
         let resolved = match outcome {
             None => match &self.python.lock().result {
                 Some(result) => return Ok(result.clone_ref(py)),

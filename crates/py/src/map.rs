@@ -157,7 +157,7 @@ fn drive<'py>(
         if !ready.is_empty() {
             taken += ready.len();
             for stored in ready.drain(..) {
-                append(function, &results, &stored, feeder.chunksize > 1)?;
+                append(function, &results, stored, feeder.chunksize > 1)?;
             }
             if let Some(progress) = progress {
                 progress.call1((results.len(),))?;
@@ -178,7 +178,7 @@ fn drive<'py>(
     }
 }
 
-fn append(function: &Function, results: &Bound<'_, PyList>, stored: &Stored, chunk: bool) -> PyResult<()> {
+fn append(function: &Function, results: &Bound<'_, PyList>, stored: Stored, chunk: bool) -> PyResult<()> {
     let py = results.py();
     let of = Of { task: TaskId(0), function: &function.name, node: function.session.node_name() };
     let value = outcome::resolve_item(py, outcome::load(py, stored), &of)?;
@@ -250,7 +250,7 @@ impl Results {
             if let Some(stored) = self.batch.take_next() {
                 lazy.taken += 1;
                 let of = Of { task: TaskId(0), function: &self.name, node: self.session.node_name() };
-                let value = outcome::resolve_item(py, outcome::load(py, &stored), &of)?;
+                let value = outcome::resolve_item(py, outcome::load(py, stored), &of)?;
                 if lazy.feeder.chunksize == 1 {
                     return Ok(Some(value.unbind()));
                 }

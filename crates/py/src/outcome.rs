@@ -16,7 +16,7 @@ pub struct Of<'a> {
 }
 
 /// An outcome that was kept. The disk is asked for it without the interpreter.
-pub fn load(py: Python<'_>, stored: &Stored) -> Outcome {
+pub fn load(py: Python<'_>, stored: Stored) -> Outcome {
     if stored.is_on_disk() { py.detach(|| stored.load()) } else { stored.load() }
 }
 
