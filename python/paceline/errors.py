@@ -109,8 +109,8 @@ class QueueFull(PacelineError):
         self.queue_tasks = queue_tasks
         self.queue_bytes = queue_bytes
         super().__init__(
-            f"the queue is full: {tasks} of {queue_tasks} tasks and {_megabytes(bytes)} of {_megabytes(queue_bytes)} MB "
-            f"of arguments wait to be sent, and {where} must not wait for room",
+            f"the queue is full: {tasks} of {queue_tasks} tasks and {_megabytes(bytes)} of {_megabytes(queue_bytes)} "
+            f"MB of arguments wait to be sent, and {where} must not wait for room",
             hint="await submit_async(...) instead, submit from a thread of its own, or raise queue_tasks= or "
             "queue_bytes= of connect()",
         )

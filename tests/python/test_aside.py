@@ -1,4 +1,4 @@
-"""Results that nobody has asked for yet: within their budget in memory, beyond it on disk, and gone with the process."""
+"""Results that nobody has asked for yet: within their budget in memory, beyond it on disk, gone with the process."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def test_results_come_back_in_every_way(tmp_path: Path) -> None:
         assert remote.map(range(40), chunksize=1) == values
         assert list(remote.imap(range(40))) == values
         assert remote(7) == values[7]
-        assert {future.result()[0] for future in pl.as_completed([remote.submit(n) for n in range(40)])} == set(range(40))
+        assert {future.result()[0] for future in pl.as_completed([remote.submit(n) for n in range(40)])} == set(
+            range(40)
+        )
         assert memory.unnamed_files() == 0
     assert memory.unnamed_files() == 0
 
@@ -197,7 +199,9 @@ def test_it_is_no_use_to_a_program_that_is_started() -> None:
         future = pl.remote(lambda: bytes(100_000)).submit()
         pl.wait([future])
         wait_until(lambda: memory.unnamed_files() > 0, "the result to be on disk", 10)
-        program = "import sys; sys.path.insert(0, sys.argv[1]); from support import memory; print(memory.unnamed_files())"
+        program = (
+            "import sys; sys.path.insert(0, sys.argv[1]); from support import memory; print(memory.unnamed_files())"
+        )
         command = [sys.executable, "-c", program, str(Path(__file__).parent)]
         # Inherited descriptors are not closed by subprocess then, only by exec itself.
         found = subprocess.run(command, capture_output=True, text=True, check=True, close_fds=False, timeout=20)

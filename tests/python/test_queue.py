@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import textwrap
@@ -215,7 +216,7 @@ async def test_an_event_loop_is_never_stopped(busy: Held) -> None:
     assert await (await waiting) == 99
     await asyncio.gather(*futures)
     heartbeat.cancel()
-    gaps = [later - earlier for earlier, later in zip(beats, beats[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(beats)]
     assert len(beats) >= 30
     assert max(gaps) < 0.2, sorted(gaps)[-5:]
 
@@ -282,7 +283,7 @@ def test_a_task_is_never_stopped() -> None:
 
         _room.check(False, (7, 100, 7, 1000))
 
-    with pytest.raises(pl.QueueFull, match="7 of 7 tasks.*a task must not wait"):
+    with pytest.raises(pl.QueueFull, match=r"7 of 7 tasks.*a task must not wait"):
         pl.remote(inside)()
 
 

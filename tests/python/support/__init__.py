@@ -1,6 +1,5 @@
 """Helpers for tests on real processes. `from support import run_script, wait_until` and so on."""
 
-from support import memory
 from support.leftovers import Footprint, Leftovers, assert_nothing_left, footprint, leftovers
 from support.packages import needs_package
 from support.scripts import Completed, Run, Running, ScriptTimeout, run_script, start_script
