@@ -7,7 +7,9 @@ fork and at the end of the program.
   still open.
 * CL-2: a forked child never touches its parent's cluster; the first use there starts one of its own, of the
   same size.
-* CL-3: inside a slot nothing is connected: user modules may call `connect` while they are imported there.
+* CL-3: inside a slot every cluster is the one that the slot belongs to, and `connect` starts nothing: user modules
+  may call it while they are imported there. Only tasks run anything; a module that does while it is imported would
+  do so in every slot, and in the slots of those tasks, without end.
 """
 
 from __future__ import annotations
@@ -130,31 +132,35 @@ class Cluster(_Holder):
         """The session. Started here in a forked child, where the parent's is of no use."""
         if self._closed:
             raise ClusterClosed()
-        session = self._session
-        if session is None:
-            if _slot.number is not None:
-                raise _inside_a_slot()
-            session = self._start()
-        return session
+        if _importing():
+            raise NotConnected(
+                "a module that a slot imports calls a remote function, which every slot would do again",
+                hint="put what the program does under if __name__ == '__main__':",
+            )
+        return self._session or self._start()
 
     def _start(self) -> Session:
-        from paceline._native import Session
-
         with _lock:
             if self._session is None:
                 directory, path = _surroundings()
-                self._session = Session.embedded(
-                    cpus=self.cpus,
-                    spares=SPARES,
-                    command=zygote_command(),
-                    directory=directory,
-                    path=path,
-                    environment={name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ},
-                    **self._limits,
-                )
+                make = self._embedded if _slot.number is None else _nested
+                self._session = make(directory, path)
                 self._surroundings = (directory, path)
                 _follow()
             return self._session
+
+    def _embedded(self, directory: str, path: list[str]) -> Session:
+        from paceline._native import Session
+
+        return Session.embedded(
+            cpus=self.cpus,
+            spares=SPARES,
+            command=zygote_command(),
+            directory=directory,
+            path=path,
+            environment={name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ},
+            **self._limits,
+        )
 
     def _refresh(self) -> None:
         """Tell slots if the directory or `sys.path` has changed since they were told."""
@@ -170,7 +176,9 @@ class Cluster(_Holder):
             if self in _open:
                 _open.remove(self)
             _follow()
-        return session.close() if session is not None else 0
+        if session is None or _slot.number is not None:
+            return 0  # a slot's session is there for the tasks to come
+        return session.close()
 
 
 def connect(
@@ -241,8 +249,9 @@ def current() -> Cluster:
     with _lock:
         if _open:
             return _open[-1]
-    if _slot.number is not None:
-        raise _inside_a_slot()
+        if _slot.number is not None:
+            _open.append(Cluster(_slot_cpus(), None))
+            return _open[-1]
     raise NotConnected()
 
 
@@ -251,8 +260,6 @@ def current_or_new() -> Cluster:
     try:
         return current()
     except NotConnected:
-        if _slot.number is not None:
-            raise
         return connect()
 
 
@@ -319,11 +326,29 @@ def _embedded_only(address: str | None) -> None:
         )
 
 
-def _inside_a_slot() -> NotConnected:
-    return NotConnected(
-        "remote functions cannot be called from inside a task yet",
-        hint="call the plain function: .original(...)",
-    )
+def _nested(directory: str, path: list[str]) -> Session:
+    """The session of the slot that this process is. How many threads a task may use, its slot finds out itself."""
+    from paceline._native import Session
+
+    return Session.nested(directory, path, dict.fromkeys(_slot.THREAD_COUNTS, "1"))
+
+
+def _slot_cpus() -> int:
+    from paceline._machine import usable_cpus
+
+    return usable_cpus()
+
+
+def _importing() -> bool:
+    """Whether this is a slot, and a module is being imported by whoever calls."""
+    if _slot.number is None:
+        return False
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def _follow() -> None:

@@ -106,6 +106,9 @@ class Session:
         result_bytes: int | None,
     ) -> Session:
         """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended."""
+    @staticmethod
+    def nested(directory: str, path: Sequence[str], environment: dict[str, str]) -> Session:
+        """The session of this slot, for tasks that submit tasks."""
     def function(
         self,
         payload: bytes,

@@ -22,6 +22,7 @@ KINDS: dict[str, type[errors.PacelineError]] = {
     "node-lost": errors.NodeLost,
     "timeout": errors.TaskTimeout,
     "no-resources": errors.NoResources,
+    "too-deep": errors.NestingTooDeep,
     "closed": errors.ClusterClosed,
     "not-connected": errors.NotConnected,
     "queue-full": errors.QueueFull,

@@ -111,8 +111,8 @@ class QueueFull(PacelineError):
         super().__init__(
             f"the queue is full: {tasks} of {queue_tasks} tasks and {_megabytes(bytes)} of {_megabytes(queue_bytes)} "
             f"MB of arguments wait to be sent, and {where} must not wait for room",
-            hint="await submit_async(...) instead, submit from a thread of its own, or raise queue_tasks= or "
-            "queue_bytes= of connect()",
+            hint="await submit_async(...) instead, ask for some results before submitting more, use map, or raise "
+            "queue_tasks= or queue_bytes= of connect()",
         )
 
 
@@ -131,6 +131,23 @@ class NoResources(PacelineError):
         super().__init__(
             f"no node can ever hold {needs}{whose}{most}",
             hint="ask for less with options(cpus=...), or connect to a larger cluster",
+        )
+
+
+class NestingTooDeep(PacelineError):
+    """So many tasks wait for others on one node that another one may not, and it cannot run what it waits for."""
+
+    code = "nesting-too-deep"
+
+    def __init__(self, *, needs: str = "", task: int = 0, function: str = "") -> None:
+        self.task = task
+        self.needs = needs
+        self.function = function
+        what = f"{function} (task {task})" if function else f"task {task}"
+        more = f" and {what} needs {needs}, which is more than the task that waits for it has" if needs else ""
+        super().__init__(
+            f"too many tasks wait for other tasks on this node{more}",
+            hint="nest less deeply, or give the outer task as many cpus as the inner one",
         )
 
 

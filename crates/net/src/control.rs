@@ -38,14 +38,25 @@ impl Carries for ClientToHead {}
 impl Carries for HeadToClient {}
 impl Carries for NodeToHead {}
 impl Carries for HeadToNode {}
-impl Carries for SlotToNode {}
 impl Carries for ZygoteToNode {}
 
 impl Carries for NodeToSlot {
     fn descriptors(&self) -> usize {
         match self {
             NodeToSlot::Attach { .. } => 1,
-            NodeToSlot::Bind { .. } | NodeToSlot::Detach { .. } | NodeToSlot::Exit => 0,
+            NodeToSlot::Bind { .. }
+            | NodeToSlot::Detach { .. }
+            | NodeToSlot::Exit
+            | NodeToSlot::TooDeep { .. } => 0,
+        }
+    }
+}
+
+impl Carries for SlotToNode {
+    fn descriptors(&self) -> usize {
+        match self {
+            SlotToNode::Nest | SlotToNode::Connect => 1,
+            SlotToNode::Ready { .. } | SlotToNode::Detached { .. } | SlotToNode::Blocked { .. } => 0,
         }
     }
 }

@@ -21,5 +21,5 @@ mod shell;
 mod slots;
 mod zygote;
 
-pub use requests::{Handle, Options};
+pub use requests::{Handle, Options, Uplink};
 pub use service::{Service, service};

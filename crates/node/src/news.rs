@@ -11,7 +11,8 @@ pub(crate) enum News {
     Head(u64, Option<HeadToNode>),
     /// The zygote of this number said something; none when it is gone.
     Zygote(u64, Option<ZygoteToNode>),
-    Slot(SlotId, SlotToNode),
+    /// A slot said something, and descriptors came along.
+    Slot(SlotId, SlotToNode, Vec<OwnedFd>),
     /// A slot is gone, and everything it printed has been told.
     Gone(SlotId, DeathCause),
     /// A data connection has said which lease it is for.

@@ -2,16 +2,22 @@
 
 use paceline_core::node::{Config, Status};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
+/// Hands a link to the head.
+pub type Uplink = Arc<dyn Fn(OwnedFd) + Send + Sync>;
+
 /// What a node needs to start.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     pub config: Config,
     /// Starts the zygote. The number of its socket's descriptor is appended.
     pub command: Vec<String>,
     /// What the zygote finds in its environment, on top of ours.
     pub variables: Vec<(String, String)>,
+    /// How its slots reach the head, to be clients themselves.
+    pub uplink: Uplink,
 }
 
 pub(crate) enum Request {

@@ -133,11 +133,8 @@ impl Shell {
         match news {
             News::Head(number, message) => self.on_head(number, message),
             News::Zygote(number, message) => self.on_zygote(number, message),
-            News::Slot(slot, message) => {
-                if let SlotToNode::Ready { pid, .. } = message {
-                    // A slot may be faster than the zygote that forked it.
-                    self.slots.on_forked(slot, pid);
-                }
+            News::Slot(slot, message, descriptors) => {
+                self.see_to(slot, &message, descriptors);
                 self.step(Event::FromSlot(slot, message));
             }
             News::Gone(slot, cause) => {
@@ -150,6 +147,17 @@ impl Shell {
                 self.connections.insert(self.offered, socket);
                 self.step(Event::Connection { connection: self.offered, lease });
             }
+        }
+    }
+
+    /// What of a slot's message concerns processes and descriptors.
+    fn see_to(&mut self, slot: SlotId, message: &SlotToNode, descriptors: Vec<OwnedFd>) {
+        match message {
+            // A slot may be faster than the zygote that forked it.
+            SlotToNode::Ready { pid, .. } => self.slots.on_forked(slot, *pid),
+            SlotToNode::Nest => descriptors.into_iter().for_each(|link| (self.options.uplink)(link)),
+            SlotToNode::Connect => descriptors.into_iter().for_each(|data| self.openings.on_offer(data)),
+            SlotToNode::Detached { .. } | SlotToNode::Blocked { .. } => {}
         }
     }
 

@@ -136,8 +136,8 @@ impl Slots {
 
 async fn listen(id: SlotId, mut receiver: Receiver<SlotToNode>, desk: Desk) {
     // The end of the link says nothing: user code may have closed it. Its process is watched for that.
-    while let Ok(Some((message, _))) = receiver.next().await {
-        if !desk.tell(News::Slot(id, message)) {
+    while let Ok(Some((message, descriptors))) = receiver.next().await {
+        if !desk.tell(News::Slot(id, message, descriptors)) {
             return;
         }
     }

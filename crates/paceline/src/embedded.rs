@@ -5,12 +5,13 @@
 //! * EM-3: when this process ends, however it ends, so does everything it started.
 //! * EM-4: a forked child of this process has no part in the cluster: what it does with its copy changes nothing.
 
+use crate::host::Host;
 use paceline_core::{head, node};
 use paceline_net::{fds, signals};
 use paceline_proto::{ClusterId, Epoch, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
 use rustix::fd::OwnedFd;
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -87,6 +88,10 @@ impl Embedded {
             config: node_config,
             command: config.command,
             variables: config.variables,
+            uplink: Arc::new({
+                let head = head.clone();
+                move |link| head.accept(link)
+            }),
         };
         let (node_service, node) = paceline_node::service(options);
         let (ours, theirs) = fds::pair()?;
@@ -109,16 +114,17 @@ impl Embedded {
     pub fn control(&mut self) -> OwnedFd {
         self.control.take().expect("the client takes its end once")
     }
+}
 
-    /// A data connection for a lease.
-    pub fn connect(&self, lease: LeaseId) -> io::Result<OwnedFd> {
+impl Host for Embedded {
+    fn connect(&self, lease: LeaseId) -> io::Result<OwnedFd> {
         let (ours, theirs) = fds::pair()?;
         // A fresh socket takes so few bytes at once.
         rustix::io::write(&ours, &open::encode(lease))?;
         if self.node.offer(theirs) { Ok(ours) } else { Err(io::ErrorKind::NotConnected.into()) }
     }
 
-    pub fn status(&self) -> Status {
+    fn status(&self) -> Status {
         let (answer, status) = mpsc::channel();
         self.node.status(move |status| drop(answer.send(status)));
         // The node answers at once, or is gone and the sender with it.
@@ -131,13 +137,12 @@ impl Embedded {
         Status { name: self.name.clone(), slots: slots.collect() }
     }
 
-    /// Begin to end the cluster, without waiting. What slots still print comes over the control link, then its end.
-    pub fn close(&self) {
+    fn close(&self) {
         self.node.close();
     }
 
-    /// End slots, zygote and thread. Bounded: what does not go is killed. Harmless when repeated.
-    pub fn shutdown(&mut self) {
+    /// End slots, zygote and thread. Bounded: what does not go is killed.
+    fn shutdown(&mut self) {
         let Some(Thread { owner, handle, ended }) = self.thread.take() else { return };
         if owner != std::process::id() {
             // EM-4: the thread is the parent's, and there is nothing here to wait for.

@@ -9,11 +9,12 @@
 //! * PU-2: a leader that leaves wakes one that waits.
 
 use crate::aside::Excess;
-use crate::cell::{Cell, Waiter};
+use crate::cell::{Cell, Ticket, Waiter};
+use crate::nested::Nest;
 use crate::session::{Guarded, Shared};
 use crate::state::{State, tick};
 use paceline_core::Tick;
-use paceline_core::client::LeaseKey;
+use paceline_core::client::{Here, LeaseKey};
 use paceline_net::kept::Kept;
 use paceline_net::spin::{self, Looked};
 use parking_lot::MutexGuard;
@@ -37,12 +38,13 @@ const SPIN_WORTH: Duration = Duration::from_micros(50);
 pub(crate) const LEADER_WAKE: u64 = u64::MAX;
 
 /// How a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
     Satisfied,
     TimedOut,
     /// A signal came; the caller may want to look.
     Interrupted,
+    /// Inside a slot: run this first, for nobody else will. Hand its outcome to `Session::finish_here`.
+    Here(Box<Here<Ticket>>),
 }
 
 /// Who leads, and who would.
@@ -66,11 +68,15 @@ impl Shared {
         if waiter.is_satisfied() {
             return Waited::Satisfied;
         }
+        let _blocked = self.nest.as_ref().map(Nest::block);
         let until = Instant::now() + timeout;
         loop {
             let mut state = self.state.lock();
             if waiter.is_satisfied() {
                 return Waited::Satisfied;
+            }
+            if let Some(here) = self.take_here(&mut state) {
+                return Waited::Here(Box::new(here));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -114,6 +120,9 @@ impl Shared {
             if waiter.is_satisfied() {
                 break Waited::Satisfied;
             }
+            if let Some(here) = self.take_here(&mut state) {
+                break Waited::Here(Box::new(here));
+            }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break Waited::TimedOut;
@@ -153,6 +162,7 @@ impl Shared {
             }
         };
         state.inner.flush_all();
+        self.release_callbacks(&state);
         state.leadership.led = false;
         if let Some(next) = state.leadership.followers.pop() {
             drop(state);

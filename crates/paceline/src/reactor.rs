@@ -73,6 +73,7 @@ impl Shared {
         if state.leadership.led {
             self.leader_wake.wake();
         }
+        self.release_callbacks(&state);
         self.arm_for_tick(&mut state);
         alive
     }
@@ -119,6 +120,7 @@ impl Shared {
         if state.inner.core.pending() == 0 {
             state.leadership.reactor_reads = false;
         }
+        self.release_callbacks(&state);
         self.arm_for_tick(&mut state);
         state.inner.ended - before
     }

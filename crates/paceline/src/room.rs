@@ -88,6 +88,7 @@ impl Session {
             return Err(Full { payload, waiting: core.waiting(), most: core.most_waiting() });
         }
         let cell = Cell::new();
+        self.shared.announce(&mut state);
         submit_to(&mut state, submission, payload, &cell);
         self.shared.after_submit(&mut state);
         Ok(cell)
@@ -98,6 +99,7 @@ impl Session {
         let (cell, gate) = (Cell::new(), Cell::new());
         let mut state = self.shared.state.lock();
         let parked = Parked { spec: submission.spec(payload), cell: cell.clone(), gate: gate.clone() };
+        self.shared.announce(&mut state);
         state.inner.parked.push_back(parked);
         if self.shared.closed() {
             state.inner.turn_away();
@@ -120,7 +122,7 @@ impl Session {
         let gate = self.offer(submission, payload);
         let waiter = Waiter::new(1);
         if gate.watch(&waiter) {
-            while self.wait(&waiter, None, SLICE) != Waited::Satisfied {
+            while !matches!(self.wait(&waiter, None, SLICE), Waited::Satisfied) {
                 if self.is_closed() {
                     return Err(Refused::Closed);
                 }

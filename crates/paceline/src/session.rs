@@ -1,23 +1,27 @@
 //! A client of one cluster.
 
-use crate::aside::Aside;
+use crate::aside::{Aside, Excess};
 use crate::batch::Batch;
 use crate::cell::{Cell, Ticket, Waiter};
 use crate::embedded::{self, Embedded};
+use crate::host::Host;
+use crate::nested::{Nest, Nested};
 use crate::notify::{Enter, Notifier};
 use crate::pump::{LEADER_WAKE, Leadership, Waited};
 use crate::reactor;
 use crate::room::{Limits, Warn};
 use crate::state::{Print, State, tick};
 use paceline_core::Tick;
-use paceline_core::client::{Client, Config, Event, RetryOn, Spec};
+use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec};
 use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
 use paceline_proto::data::Environment;
 use paceline_proto::{Bytes, ClientId, FunctionId};
+use paceline_slot::Runtime;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags};
+use rustix::fd::OwnedFd;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -50,6 +54,17 @@ pub(crate) struct Shared {
     cpus: u64,
     name: String,
     generation: u32,
+    /// The slot this session lives in, if it does.
+    pub nest: Option<Nest>,
+}
+
+/// What a session is opened on.
+struct Place {
+    host: Box<dyn Host>,
+    control: OwnedFd,
+    nest: Option<Nest>,
+    name: String,
+    cpus: u64,
 }
 
 /// How often this process has forked off from the one before it. A session belongs to one of them.
@@ -125,21 +140,57 @@ impl Session {
         print: Print,
         limits: Limits,
     ) -> io::Result<Session> {
-        let name = config.name.clone();
-        let cpus = config.cpus;
+        let (name, cpus) = (config.name.clone(), config.cpus);
         let mut cluster = Embedded::start(config)?;
         let control = cluster.control();
+        let place = Place { host: Box::new(cluster), control, nest: None, name, cpus };
+        Session::open(place, Config::default(), environment, enter, print, limits)
+    }
+
+    /// Be a client inside a slot, on behalf of the tasks that run there.
+    pub fn nested(runtime: Runtime, environment: Environment, enter: Enter) -> io::Result<Session> {
+        let control = runtime.reach_head()?;
+        let place = Place {
+            host: Box::new(Nested(runtime.clone())),
+            control,
+            name: String::from("this node"),
+            cpus: runtime.total().map_or(1, |total| total.threads()),
+            nest: Some(Nest::new(runtime.clone())),
+        };
+        // What others could use is not kept.
+        let config = Config { keep_idle: Duration::ZERO, ..Config::default() };
+        // What tasks print goes to the client they work for.
+        let silent: Print = Arc::new(|_, _, _| {});
+        let session = Session::open(place, config, environment, enter, silent, Limits::default())?;
+        let shared = Arc::downgrade(&session.shared);
+        runtime.on_too_deep(Arc::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.leader_wake.wake();
+            }
+        }));
+        Ok(session)
+    }
+
+    fn open(
+        place: Place,
+        config: Config,
+        environment: Environment,
+        enter: Enter,
+        print: Print,
+        limits: Limits,
+    ) -> io::Result<Session> {
+        let Place { host, control, nest, name, cpus } = place;
+        let Limits { queue_tasks, queue_bytes, result_bytes, warn } = limits;
+        let config = Config { queue_tasks, queue_bytes, ..config };
         let links_epoll = Arc::new(Kept::new(epoll::create(CreateFlags::CLOEXEC)?));
         let leader_wake = Wake::new()?;
         epoll::add(&links_epoll, &leader_wake, EventData::new_u64(LEADER_WAKE), EventFlags::IN)?;
         let notifier = Arc::new(Notifier::new(enter));
-        let Limits { queue_tasks, queue_bytes, result_bytes, warn } = limits;
-        let config = Config { queue_tasks, queue_bytes, ..Config::default() };
         let mut core = Client::new(ClientId(u64::from(std::process::id())), &name, config);
         core.set_environment(environment);
         let aside = Aside::new(result_bytes);
         let (epoll, notices) = (links_epoll.clone(), notifier.clone());
-        let mut inner = State::new(core, cluster, control, epoll, notices, print, aside.clone());
+        let mut inner = State::new(core, host, control, epoll, notices, print, aside.clone());
         inner.handle(Event::HeadUp);
         let shared = Arc::new(Shared {
             state: Mutex::new(Guarded { inner, leadership: Leadership::default(), armed: None }),
@@ -155,6 +206,7 @@ impl Session {
             cpus,
             name,
             generation: generation(),
+            nest,
         });
         let mut sessions = SESSIONS.lock();
         sessions.retain(|session| session.strong_count() > 0);
@@ -179,13 +231,16 @@ impl Session {
     pub fn submit_for(&self, submission: &Submission, payload: Bytes, waiter: &Arc<Waiter>) -> Arc<Cell> {
         let cell = Cell::new();
         cell.watch(waiter);
-        submit_to(&mut self.shared.state.lock(), submission, payload, &cell);
+        let mut state = self.shared.state.lock();
+        self.shared.announce(&mut state);
+        submit_to(&mut state, submission, payload, &cell);
         cell
     }
 
     /// Submit many tasks at once.
     pub fn submit_many(&self, submission: &Submission, tasks: impl Iterator<Item = (Ticket, Bytes)>) {
         let mut state = self.shared.state.lock();
+        self.shared.announce(&mut state);
         let now = tick();
         state.inner.act(|core, effects| {
             for (ticket, payload) in tasks {
@@ -208,6 +263,7 @@ impl Session {
 
     /// Somebody will be called back: see to it that the links are read, now.
     pub fn expect_callback(&self) {
+        self.shared.hold_for_callbacks();
         let mut state = self.shared.state.lock();
         state.inner.flush_all();
         if !state.leadership.led && !state.leadership.reactor_reads {
@@ -238,6 +294,23 @@ impl Session {
         self.shared.wake_leader(&state);
     }
 
+    /// End every task that has not ended.
+    pub fn cancel_pending(&self) {
+        let mut state = self.shared.state.lock();
+        state.inner.turn_away();
+        if state.inner.core.pending() > 0 {
+            state.inner.act(|core, effects| core.cancel_all(|_| true, effects));
+        }
+    }
+
+    /// The outcome of a task that this process ran itself ([`Waited::Here`]).
+    pub fn finish_here(&self, here: Here<Ticket>, outcome: Outcome) {
+        let mut excess = Excess::default();
+        let stored = self.shared.aside.store(outcome, &mut excess);
+        here.ticket.complete(stored, &self.shared.notifier);
+        self.shared.set_aside(excess);
+    }
+
     /// How many CPUs the cluster was started with.
     pub fn cpus(&self) -> u64 {
         self.shared.cpus
@@ -253,7 +326,7 @@ impl Session {
     }
 
     pub fn status(&self) -> embedded::Status {
-        self.shared.state.lock().inner.cluster.status()
+        self.shared.state.lock().inner.host.status()
     }
 
     /// Run something in the callback thread.
@@ -278,7 +351,7 @@ impl Session {
         }
         // The cluster's last words, such as output still in the pipes, and then its end.
         let mut state = self.shared.state.lock();
-        state.inner.cluster.close();
+        state.inner.host.close();
         let until = Instant::now() + LAST_WORDS;
         while state.inner.on_control() {
             let left = until.saturating_duration_since(Instant::now());
@@ -287,7 +360,7 @@ impl Session {
                 break;
             }
         }
-        state.inner.cluster.shutdown();
+        state.inner.host.shutdown();
         drop(state);
         self.shared.notifier.close();
         cancelled

@@ -5,7 +5,7 @@
 
 use crate::aside::{Aside, Excess};
 use crate::cell::Ticket;
-use crate::embedded::Embedded;
+use crate::host::Host;
 use crate::notify::{Notice, Notifier};
 use crate::room::Parked;
 use paceline_core::Tick;
@@ -13,7 +13,7 @@ use paceline_core::client::{Client, Effect, Event, LeaseKey};
 use paceline_net::kept::Kept;
 use paceline_net::spin::{Looked, Spinner};
 use paceline_net::{Link, Received, clock};
-use paceline_proto::control::{HeadToClient, Stream};
+use paceline_proto::control::{ClientToHead, HeadToClient, Stream};
 use paceline_proto::data::{FromSlot, ToSlot};
 use paceline_proto::{LeaseId, SlotId};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -36,7 +36,7 @@ pub type Print = Arc<dyn Fn(SlotId, Stream, Vec<u8>) + Send + Sync>;
 
 pub(crate) struct State {
     pub core: Client<Ticket>,
-    pub cluster: Embedded,
+    pub host: Box<dyn Host>,
     pub control: Link,
     /// By lease key, which are small numbers used again.
     links: Vec<Option<Data>>,
@@ -75,7 +75,7 @@ pub(crate) fn tick() -> Tick {
 impl State {
     pub fn new(
         core: Client<Ticket>,
-        cluster: Embedded,
+        host: Box<dyn Host>,
         control: OwnedFd,
         epoll: Arc<Kept>,
         notifier: Arc<Notifier>,
@@ -84,7 +84,7 @@ impl State {
     ) -> State {
         State {
             core,
-            cluster,
+            host,
             control: Link::new(control),
             links: Vec::new(),
             by_lease: HashMap::new(),
@@ -138,11 +138,7 @@ impl State {
 
     fn perform(&mut self, effect: Effect<Ticket>, more: &mut Vec<Effect<Ticket>>) {
         match effect {
-            Effect::ToHead(message) => {
-                // A head that is gone is noticed by reading from it.
-                let _ = message.encode(self.control.out());
-                let _ = self.control.flush();
-            }
+            Effect::ToHead(message) => self.say(&message),
             Effect::Open { key, lease } => self.open(key, lease, more),
             Effect::Close { key } => self.close_link(key),
             Effect::Send { key, now } => self.send(key, now),
@@ -156,9 +152,15 @@ impl State {
         }
     }
 
+    pub fn say(&mut self, message: &ClientToHead) {
+        // A head that is gone is noticed by reading from it.
+        let _ = message.encode(self.control.out());
+        let _ = self.control.flush();
+    }
+
     fn open(&mut self, key: LeaseKey, lease: LeaseId, more: &mut Vec<Effect<Ticket>>) {
         // Failing means that the cluster is closing, and then the lease ends with it.
-        let Ok(socket) = self.cluster.connect(lease) else { return };
+        let Ok(socket) = self.host.connect(lease) else { return };
         let link = Link::new(socket);
         let data = EventData::new_u64(key.0 as u64);
         if epoll::add(&self.epoll, &link, data, EventFlags::IN).is_err() {

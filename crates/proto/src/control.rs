@@ -21,6 +21,8 @@ pub enum ClientToHead {
     Release { lease: LeaseId },
     /// The client is going; its leases end.
     Bye,
+    /// The client is the slot that has this lease, and works for the task that runs under it.
+    Under { lease: LeaseId },
 }
 
 /// Head to client.
@@ -89,6 +91,11 @@ pub enum NodeToHead {
         text: Vec<u8>,
     },
     Heartbeat,
+    /// The task that runs under this lease waits for others, and does not need its CPUs meanwhile; or it goes on.
+    Blocked {
+        lease: LeaseId,
+        blocked: bool,
+    },
 }
 
 /// Head to node.
@@ -119,6 +126,8 @@ pub struct Placement {
     pub client: ClientId,
     pub slot: SlotId,
     pub shape: Shape,
+    /// Its task waits for others.
+    pub blocked: bool,
 }
 
 /// Which of its two outputs a line was printed to.
@@ -131,14 +140,16 @@ pub enum Stream {
 /// Node to slot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeToSlot {
-    /// From now on this slot belongs to this client and has these resources.
-    Bind { client: ClientId, needs: Resources },
+    /// From now on this slot belongs to this client and has these resources, of all that its node has.
+    Bind { client: ClientId, needs: Resources, total: Resources },
     /// A data connection for this lease; its descriptor comes along. An earlier one is void.
     Attach { lease: LeaseId },
     /// The lease is over: forget its calls.
     Detach { lease: LeaseId },
     /// Finish what runs and leave.
     Exit,
+    /// Too many tasks wait for others on this node already: this one keeps its CPUs and must get on by itself.
+    TooDeep { lease: LeaseId },
 }
 
 /// Slot to node.
@@ -148,6 +159,12 @@ pub enum SlotToNode {
     Ready { slot: SlotId, pid: u32 },
     /// The lease's calls are forgotten and nothing of it runs.
     Detached { lease: LeaseId },
+    /// The task that runs under this lease waits for others, and has given back the calls behind it; or it goes on.
+    Blocked { lease: LeaseId, blocked: bool },
+    /// The slot is a client, too: its link to the head comes along.
+    Nest,
+    /// The slot opens a data connection, as any client does; it comes along.
+    Connect,
 }
 
 /// Node to zygote. `Fork` brings three descriptors: the slot's control socket, its output, its error output.

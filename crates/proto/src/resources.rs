@@ -37,6 +37,16 @@ impl Resources {
         Some(Resources { cpus: self.cpus.checked_sub(other.cpus)? })
     }
 
+    /// Nothing where more is taken than there is.
+    pub fn less(&self, other: &Resources) -> Resources {
+        Resources { cpus: self.cpus.saturating_sub(other.cpus) }
+    }
+
+    /// The larger amount of each.
+    pub fn at_least(&self, other: &Resources) -> Resources {
+        Resources { cpus: self.cpus.max(other.cpus) }
+    }
+
     pub fn plus(&self, other: &Resources) -> Resources {
         Resources { cpus: self.cpus + other.cpus }
     }

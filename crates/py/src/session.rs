@@ -1,11 +1,11 @@
 //! A connection to one cluster.
 
 use crate::function::Function;
-use crate::waiting;
+use crate::{slot, waiting};
 use paceline::{Bytes, Limits, Resources, RetryOn, Shape, Submission, embedded};
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -52,6 +52,29 @@ impl Session {
         };
         let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print), limits)
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
+        Ok(Session { inner, variables })
+    }
+
+    /// The session of this slot, for tasks that submit tasks. There is one, whoever asks.
+    #[staticmethod]
+    fn nested(
+        directory: String,
+        path: Vec<String>,
+        environment: BTreeMap<String, String>,
+    ) -> PyResult<Session> {
+        let variables: Vec<(String, String)> = environment.into_iter().collect();
+        let inner = match slot::NESTED.get() {
+            Some(session) => session.clone(),
+            None => {
+                let runtime = slot::runtime().ok_or_else(|| {
+                    PyRuntimeError::new_err("this process is no slot, so nothing can be nested in it")
+                })?;
+                let around = Environment { directory, path, variables: variables.clone() };
+                let made = paceline::Session::nested(runtime.clone(), around, Arc::new(enter))
+                    .map_err(|error| PyOSError::new_err(error.to_string()))?;
+                slot::NESTED.get_or_init(|| made).clone()
+            }
+        };
         Ok(Session { inner, variables })
     }
 

@@ -4,6 +4,7 @@ use crate::payload;
 use crate::values::{self, Root};
 use crate::zygote::{Birth, Zygote};
 use bytes::Bytes;
+use paceline::{Here, Outcome, Ticket};
 use paceline_proto::data::{Call, Environment, Status};
 use paceline_proto::{FunctionId, Seq};
 use paceline_slot::{Next, Runtime};
@@ -43,10 +44,19 @@ pub fn slot_main(py: Python<'_>, zygote: &Bound<'_, Zygote>, birth: &Bound<'_, B
 #[pyfunction]
 fn after_fork_in_slot() {
     paceline_slot::after_fork_in_child();
+    paceline::after_fork_in_child();
 }
 
 /// What this process is, once it is a slot.
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+
+/// The slot that this process is, if it is one.
+pub fn runtime() -> Option<&'static Runtime> {
+    RUNTIME.get().filter(|_| !paceline_slot::is_forked_child())
+}
+
+/// The session of tasks that submit tasks, once one did.
+pub static NESTED: OnceLock<paceline::Session> = OnceLock::new();
 
 /// The handler of Ctrl-C's signal in slots: it ends the call that is to stop, and nothing else.
 #[pyfunction]
@@ -116,6 +126,10 @@ impl Slot {
         ATTEMPT.store(call.attempt, Ordering::Relaxed);
         let result = self.value(py, call);
         TASK.store(0, Ordering::Relaxed);
+        if let Some(session) = NESTED.get() {
+            // What the task did not wait for ends with it.
+            session.cancel_pending();
+        }
         match result {
             Ok(payload) => (call.seq, Status::Value, payload),
             Err(error) => match describe(py, error) {
@@ -147,10 +161,33 @@ impl Slot {
         let bytes = self.runtime.function(id);
         let bytes =
             bytes.ok_or_else(|| PyRuntimeError::new_err("the call names a function that was not sent"))?;
-        let module = py.import(intern!(py, "paceline._slot"))?;
-        let function = module.getattr(intern!(py, "load"))?.call1((PyBytes::new(py, &bytes),))?.unbind();
+        let function = load(py, &bytes)?.unbind();
         self.functions.insert(id, function.clone_ref(py));
         Ok(function)
+    }
+}
+
+fn load<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let module = py.import(intern!(py, "paceline._slot"))?;
+    module.getattr(intern!(py, "load"))?.call1((PyBytes::new(py, bytes),))
+}
+
+/// Run a task in the middle of another that waits for it. An interrupt is meant for the outer one.
+pub fn run_here(py: Python<'_>, here: &Here<Ticket>) -> (Outcome, PyResult<()>) {
+    let outer = (TASK.swap(here.task.0, Ordering::Relaxed), ATTEMPT.swap(here.attempt, Ordering::Relaxed));
+    let value = load(py, &here.bytes).and_then(|function| {
+        let value = payload::apply(&function, &here.payload)?;
+        values::build(|out| values::encode(&value, Root::Result, out))
+    });
+    TASK.store(outer.0, Ordering::Relaxed);
+    ATTEMPT.store(outer.1, Ordering::Relaxed);
+    match value {
+        Ok(payload) => (Outcome::Value(payload), Ok(())),
+        Err(error) if RUNTIME.get().is_some_and(Runtime::is_interrupted) => (Outcome::Cancelled, Err(error)),
+        Err(error) => match describe(py, error) {
+            Ok(payload) => (Outcome::Raised(payload), Ok(())),
+            Err(error) => (Outcome::Unsendable(Bytes::from(error.to_string())), Ok(())),
+        },
     }
 }
 

@@ -1,6 +1,7 @@
 //! Blocking until tasks are done, with the interpreter released and Ctrl-C let through.
 
 use crate::future::FutureBase;
+use crate::slot;
 use paceline::{Cell, Session, Waited, Waiter};
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -23,6 +24,11 @@ pub fn block(
         match py.detach(|| session.wait(waiter, focus, slice)) {
             Waited::Satisfied => return Ok(true),
             Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
+            Waited::Here(here) => {
+                let (outcome, interrupt) = slot::run_here(py, &here);
+                session.finish_here(*here, outcome);
+                interrupt?;
+            }
         }
         if until.is_some_and(|until| until <= Instant::now()) {
             return Ok(waiter.is_satisfied());

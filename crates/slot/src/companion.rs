@@ -7,6 +7,7 @@
 //! * CP-1: it never waits for the main thread and never enters the language runtime.
 //! * CP-2: when the node is gone, so is the slot, within [`LEAVE_WITHIN`].
 
+use crate::nesting;
 use crate::runtime::{
     FLUSH_AFTER, FLUSH_AT_LATEST, GRACE, Interrupt, LinkInUse, SERVE_AFTER, Shared, State, Why,
 };
@@ -39,6 +40,13 @@ pub(crate) fn say(shared: &Shared, message: &SlotToNode) {
     let mut outbox = Outbox::default();
     outbox.push(message, Vec::new());
     let _ = outbox.flush(&shared.control);
+}
+
+/// Send a descriptor to the node.
+pub(crate) fn hand_over(shared: &Shared, message: &SlotToNode, descriptor: OwnedFd) -> io::Result<()> {
+    let mut outbox = Outbox::default();
+    outbox.push(message, vec![descriptor]);
+    outbox.flush(&shared.control).map(drop)
 }
 
 /// User code has closed our descriptors: nobody can reach this slot any more, so it ends and its node notices.
@@ -205,7 +213,10 @@ impl Companion {
     fn on_node(&self, message: NodeToSlot, descriptors: Vec<OwnedFd>) {
         let mut state = self.shared.state.lock();
         match message {
-            NodeToSlot::Bind { client: _, needs } => state.needs = Some(needs),
+            NodeToSlot::Bind { client: _, needs, total } => {
+                state.needs = Some(needs);
+                state.total = Some(total);
+            }
             NodeToSlot::Attach { lease } => {
                 let Some(socket) = descriptors.into_iter().next() else { return };
                 if state.core.lease() != Some(lease) && !state.busy {
@@ -217,6 +228,11 @@ impl Companion {
             }
             NodeToSlot::Detach { lease } => self.on_detach(&mut state, lease),
             NodeToSlot::Exit => state.exit = true,
+            NodeToSlot::TooDeep { lease } => {
+                let call = nesting::on_too_deep(&mut state, lease);
+                drop(state);
+                return call.into_iter().for_each(|call| call());
+            }
         }
         drop(state);
         self.shared.main_wake.wake();

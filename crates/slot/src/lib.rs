@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod companion;
+mod nesting;
 mod runtime;
 pub mod zygote;
 
+pub use nesting::Wait;
 pub use runtime::{Next, Runtime};
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,7 +5,7 @@
 //!   [`FLUSH_AFTER`] ([`FLUSH_AT_LATEST`] behind a run of short calls), by the companion if the main thread is busy.
 //! * RT-3: the page names a call from before user code sees it until after it has returned.
 
-use crate::companion;
+use crate::{companion, nesting};
 use paceline_core::slot::{Effect, Slot};
 use paceline_net::kept::Kept;
 use paceline_net::{Link, Page, Received, clock, poll, signals, spin};
@@ -64,6 +64,11 @@ pub(crate) struct State {
     pub functions: HashMap<FunctionId, Bytes>,
     pub environment: Option<Environment>,
     pub needs: Option<Resources>,
+    pub total: Option<Resources>,
+    /// How many threads of the call that runs wait for other tasks, and whether it may leave its CPUs to them.
+    pub blocked: usize,
+    pub too_deep: bool,
+    pub on_too_deep: Option<Arc<dyn Fn() + Send + Sync>>,
     pub exit: bool,
     /// When the companion's timer will fire, if it will.
     pub timer_due: Option<u64>,
@@ -127,6 +132,10 @@ impl State {
             functions: HashMap::new(),
             environment: None,
             needs: None,
+            total: None,
+            blocked: 0,
+            too_deep: false,
+            on_too_deep: None,
             exit: false,
             timer_due: None,
             patience: FLUSH_AFTER,
@@ -234,8 +243,9 @@ fn encode_replies(message: &FromSlot, out: &mut Vec<u8>) {
 }
 
 /// A slot as its main thread uses it.
+#[derive(Clone)]
 pub struct Runtime {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Runtime {
@@ -324,6 +334,10 @@ impl Runtime {
     fn finish(&self, state: &mut State, now: u64, seq: Seq, status: Status, payload: Bytes) {
         state.busy = false;
         state.deadline = None;
+        if state.blocked > 0 {
+            // A thread that the call left behind may wait on; it is no longer the call that does.
+            nesting::goes_on(&self.shared, state);
+        }
         let status = match state.interrupt.take().filter(|interrupt| interrupt.call == seq) {
             Some(Interrupt { why: Why::TimedOut, .. }) => Status::TimedOut,
             Some(_) if status == Status::Raised => Status::Cancelled,

@@ -24,7 +24,7 @@ impl<Ticket: Clone> Client<Ticket> {
         if !lease.is_idle() {
             return;
         }
-        if lease.recalled && !self.is_expected(key) {
+        if (lease.recalled || self.config.keep_idle.is_zero()) && !self.is_expected(key) {
             self.release(key, out);
         } else {
             self.wake_at(now + self.config.keep_idle, out);

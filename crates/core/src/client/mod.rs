@@ -11,12 +11,14 @@
 //! * CL-6: a function's bytes go to a slot once, before the first call that names it.
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
-//! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections).
+//! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
+//! [`here`] (tasks that run in the client itself).
 
 mod deaths;
 mod demand;
 mod dispatch;
 mod functions;
+mod here;
 mod lease;
 mod links;
 mod queue;
@@ -29,6 +31,7 @@ mod withdraw;
 mod tests;
 
 pub use functions::Estimate;
+pub use here::Here;
 pub use room::Waiting;
 pub use task::{Charge, Lost, LostCause, Outcome, RetryOn, Spec, TaskKey};
 

@@ -60,6 +60,10 @@ pub enum Outcome {
         needs: Resources,
         largest: Resources,
     },
+    /// The task that submitted it waits, and may neither leave its CPUs to it nor run it itself.
+    TooDeep {
+        needs: Resources,
+    },
 }
 
 /// Why a task was given up.

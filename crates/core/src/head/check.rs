@@ -1,8 +1,9 @@
 //! The invariants, spelled out. Slow and plain on purpose: it recomputes every book from the leases alone.
 
-use super::{ClientLink, Head, LeaseState, NodeLink};
+use super::{ClientLink, Family, Head, LeaseState, NodeLink};
 use paceline_proto::{ClientId, NodeId, Resources};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
@@ -18,6 +19,7 @@ impl Head {
         self.check_leases()?;
         self.nodes.keys().try_for_each(|&id| self.check_node(id))?;
         self.clients.keys().try_for_each(|&id| self.check_client(id))?;
+        self.check_families()?;
         self.check_indexes()
     }
 
@@ -38,11 +40,10 @@ impl Head {
         let node = &self.nodes[&id];
         let mine = || self.leases.iter().filter(|(_, lease)| lease.node == id);
         ensure!(mine().map(|(id, _)| id).eq(&node.leases), "{id:?} lists other leases than it has");
-        let used = sum(mine().map(|(_, lease)| lease.shape.needs));
-        ensure!(used.plus(&node.free) == node.total, "HD-1: {id:?} has {used} used and {} free", node.free);
-        let returning = mine()
-            .filter(|(_, lease)| matches!(lease.state, LeaseState::Recalled { .. } | LeaseState::Ending))
-            .map(|(_, lease)| lease.shape.needs);
+        let used = sum(mine().map(|(_, lease)| lease.needs()));
+        ensure!(used == node.used, "HD-1: {id:?} has {used} used, not {}", node.used);
+        let returning =
+            mine().filter(|(_, lease)| lease.state.is_returning()).map(|(_, lease)| lease.needs());
         ensure!(sum(returning) == node.returning, "{id:?} expects {} back", node.returning);
         ensure!(node.leases.len() <= self.config.max_leases, "{id:?} has too many leases");
         Ok(())
@@ -61,17 +62,25 @@ impl Head {
             ensure!(same.is_some_and(|same| same.contains(lease)), "{id:?} does not list {lease:?}");
         }
         ensure!(client.leases.values().all(|same| !same.is_empty()), "{id:?} lists an empty shape");
-        ensure!(
-            client.used == sum(mine().map(|(_, lease)| lease.shape.needs)),
-            "{id:?} uses {}",
-            client.used
-        );
-        let recalled = mine().filter(|(_, lease)| matches!(lease.state, LeaseState::Recalled { .. }));
-        let recalled = sum(recalled.map(|(_, lease)| lease.shape.needs));
-        ensure!(client.recalled == recalled, "{id:?} was asked for {}", client.recalled);
         ensure!(client.wants.values().all(|want| want.count > 0), "{id:?} wants nothing of a shape");
         let quiet = matches!(client.link, ClientLink::Up) || client.wants.is_empty();
         ensure!(quiet, "{id:?} wants something while it is down");
+        Ok(())
+    }
+
+    fn check_families(&self) -> Result<(), String> {
+        let mut families: BTreeMap<ClientId, Family> = BTreeMap::new();
+        for lease in self.leases.values().filter(|lease| lease.state != LeaseState::Ending) {
+            let family = families.entry(self.clients[&lease.client].root).or_default();
+            family.used = family.used.plus(&lease.needs());
+            if matches!(lease.state, LeaseState::Recalled { .. }) {
+                family.recalled = family.recalled.plus(&lease.needs());
+            }
+        }
+        families.retain(|_, family| *family != Family::default());
+        ensure!(families == self.families, "HD-7: the families use {families:?}, not {:?}", self.families);
+        let shallow = self.clients.iter().find(|(id, client)| (client.root == **id) != (client.depth == 0));
+        ensure!(shallow.is_none(), "HD-7: {:?} is in the wrong family", shallow.map(|(id, _)| id));
         Ok(())
     }
 
@@ -79,7 +88,7 @@ impl Head {
         let hungry = self.clients.iter().filter(|(_, client)| client.unmet().next().is_some());
         ensure!(hungry.map(|(id, _)| id).eq(&self.hungry), "the hungry are other than listed");
         let up = self.nodes.iter().filter(|(_, node)| matches!(node.link, NodeLink::Up { .. }));
-        let room = up.map(|(&id, node)| (node.free, Reverse(id))).collect();
+        let room = up.map(|(&id, node)| (node.free(), Reverse(id))).collect();
         ensure!(self.room == room, "the room is other than listed");
         ensure!(self.total == sum(self.nodes.values().map(|node| node.total)), "the total is {}", self.total);
         let both = self.departed.keys().find(|id| self.nodes.contains_key(id));

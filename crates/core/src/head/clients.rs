@@ -3,7 +3,7 @@
 use super::{Client, ClientLink, Effect, Head, LeaseState, Want};
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient};
-use paceline_proto::{ClientId, Death, DeathCause, LeaseId, OutOfMemory, Resources, Seq, Shape};
+use paceline_proto::{ClientId, Death, DeathCause, LeaseId, OutOfMemory, Seq, Shape};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Head {
@@ -23,6 +23,7 @@ impl Head {
             ClientToHead::Want { shape, count } => self.on_want(now, from, shape, count, out),
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),
+            ClientToHead::Under { lease } => self.on_under(from, lease),
         }
     }
 
@@ -32,7 +33,7 @@ impl Head {
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
         let reopened = known.is_none_or(|client| matches!(client.link, ClientLink::Down { .. }));
         if reopened {
-            self.clients.entry(id).or_insert_with(|| Client::new(name)).link = ClientLink::Up;
+            self.clients.entry(id).or_insert_with(|| Client::new(id, name)).link = ClientLink::Up;
         }
         self.tell_client(id, welcome, out);
         if reopened {
@@ -90,7 +91,9 @@ impl Head {
 
     pub(super) fn on_client_down(&mut self, now: Tick, id: ClientId, dead: bool, out: &mut Vec<Effect>) {
         let leaving = self.clients.get(&id).is_some_and(|client| matches!(client.link, ClientLink::Leaving));
-        if dead || leaving {
+        // The link of a slot is on its own machine: it breaks only when the slot ends.
+        let slot = self.clients.get(&id).is_some_and(Client::is_slot);
+        if dead || leaving || slot {
             return self.forget_client(id, out);
         }
         let until = now + self.config.client_lost;
@@ -116,7 +119,7 @@ impl Head {
         lost.into_iter().for_each(|id| self.forget_client(id, out));
     }
 
-    fn forget_client(&mut self, id: ClientId, out: &mut Vec<Effect>) {
+    pub(super) fn forget_client(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         self.end_leases(id, out);
         self.clients.remove(&id);
         self.hungry.remove(&id);
@@ -164,14 +167,16 @@ impl Head {
 }
 
 impl Client {
-    fn new(name: String) -> Client {
+    fn new(id: ClientId, name: String) -> Client {
         Client {
             name,
             link: ClientLink::Up,
             wants: BTreeMap::new(),
             leases: BTreeMap::new(),
-            used: Resources::default(),
-            recalled: Resources::default(),
+            root: id,
+            depth: 0,
+            under: None,
+            orphan: false,
         }
     }
 
@@ -187,7 +192,7 @@ impl Client {
     /// Shapes of which it could use another lease.
     pub(super) fn unmet(&self) -> impl Iterator<Item = (Shape, Want)> {
         let wants = self.wants.iter().map(|(&shape, &want)| (shape, want));
-        wants.filter(|&(shape, want)| self.count(shape) < want.count as usize)
+        wants.filter(|&(shape, want)| !self.orphan && self.count(shape) < want.count as usize)
     }
 }
 

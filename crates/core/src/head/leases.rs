@@ -1,6 +1,6 @@
-//! The life of a lease: placed, held, recalled, ending, gone. Every book about leases is kept here.
+//! The life of a lease: placed, held, recalled, ending, gone.
 
-use super::{Effect, Head, Lease, LeaseState, NodeLink};
+use super::{Effect, Head, Lease, LeaseState, Node, NodeLink};
 use paceline_proto::control::{HeadToClient, HeadToNode, Placement};
 use paceline_proto::{ClientId, LeaseId, NodeId, Shape};
 use std::cmp::Reverse;
@@ -9,92 +9,81 @@ impl Head {
     /// Ask the node for a slot. The caller has seen that it fits.
     pub(super) fn place(&mut self, client: ClientId, shape: Shape, node: NodeId, out: &mut Vec<Effect>) {
         let id = self.next_lease();
-        self.leases.insert(id, Lease { client, node, shape, state: LeaseState::Placing });
+        let lease = Lease { client, node, shape, blocked: false, state: LeaseState::Placing };
+        self.leases.insert(id, lease);
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
-        holder.used = holder.used.plus(&shape.needs);
-        self.take(node, id, shape);
+        let root = holder.root;
+        self.nodes.get_mut(&node).expect("leases are placed on nodes that are here").leases.insert(id);
+        self.count(id);
         self.send_to_back(client, shape);
         self.note_hunger(client);
-        self.tell_node(node, HeadToNode::Place { lease: id, client, shape }, out);
+        self.tell_node(node, HeadToNode::Place { lease: id, client: root, shape }, out);
     }
 
     /// A node has a lease that was given up: it counts until the node says that it is over (HD-3).
     pub(super) fn adopt(&mut self, id: NodeId, placement: &Placement) {
-        let &Placement { lease, client, shape, .. } = placement;
+        let &Placement { lease, client, shape, blocked, .. } = placement;
         let node = self.nodes.get_mut(&id).expect("the node has just joined");
-        if shape.needs.fits_in(&node.free) && node.leases.len() < self.config.max_leases {
-            node.returning = node.returning.plus(&shape.needs);
-            self.leases.insert(lease, Lease { client, node: id, shape, state: LeaseState::Ending });
-            self.take(id, lease, shape);
+        if node.leases.len() < self.config.max_leases {
+            node.leases.insert(lease);
+            let state = LeaseState::Ending;
+            self.leases.insert(lease, Lease { client, node: id, shape, blocked, state });
+            self.count(lease);
         }
     }
 
     /// Ask the client to give the lease back.
     pub(super) fn recall(&mut self, id: LeaseId, out: &mut Vec<Effect>) {
-        let lease = self.leases.get_mut(&id).expect("only known leases are recalled");
+        let lease = &self.leases[&id];
         let LeaseState::Held { slot, .. } = lease.state else { panic!("only held leases are recalled") };
-        lease.state = LeaseState::Recalled { slot };
-        let (client, node, needs) = (lease.client, lease.node, lease.shape.needs);
-        let node = self.nodes.get_mut(&node).expect("a lease has its node");
-        node.returning = node.returning.plus(&needs);
-        let holder = self.clients.get_mut(&client).expect("a held lease has its client");
-        holder.recalled = holder.recalled.plus(&needs);
+        let client = lease.client;
+        self.change_state(id, LeaseState::Recalled { slot });
         self.tell_client(client, HeadToClient::Recall { lease: id }, out);
     }
 
     /// The client is through with the lease. It counts on the node until that says so, too (HD-3).
     pub(super) fn end(&mut self, id: LeaseId, out: &mut Vec<Effect>) {
-        let lease = self.leases.get_mut(&id).expect("only known leases end");
-        let before = std::mem::replace(&mut lease.state, LeaseState::Ending);
-        let (client, node, shape) = (lease.client, lease.node, lease.shape);
-        assert!(before != LeaseState::Ending, "a lease ends once");
-        if !matches!(before, LeaseState::Recalled { .. }) {
-            let node = self.nodes.get_mut(&node).expect("a lease has its node");
-            node.returning = node.returning.plus(&shape.needs);
-        }
-        self.strike(client, shape, id, before);
+        let Lease { client, node, shape, state, .. } = self.leases[&id];
+        assert!(state != LeaseState::Ending, "a lease ends once");
+        self.change_state(id, LeaseState::Ending);
+        self.strike(client, shape, id);
         self.tell_node(node, HeadToNode::End { lease: id }, out);
         self.dirty = true;
     }
 
     /// The lease is over everywhere.
     pub(super) fn finish(&mut self, id: LeaseId) {
+        self.uncount(id);
         let lease = self.leases.remove(&id).expect("only known leases finish");
+        self.nodes.get_mut(&lease.node).expect("a lease has its node").leases.remove(&id);
         if lease.state != LeaseState::Ending {
-            self.strike(lease.client, lease.shape, id, lease.state);
-        }
-        let node = self.nodes.get_mut(&lease.node).expect("a lease has its node");
-        if matches!(lease.state, LeaseState::Recalled { .. } | LeaseState::Ending) {
-            node.returning = node.returning.minus(&lease.shape.needs).expect("what returns was counted");
-        }
-        node.leases.remove(&id);
-        let before = node.free;
-        node.free = before.plus(&lease.shape.needs);
-        if matches!(node.link, NodeLink::Up { .. }) {
-            self.room.remove(&(before, Reverse(lease.node)));
-            self.room.insert((node.free, Reverse(lease.node)));
+            self.strike(lease.client, lease.shape, id);
         }
         self.dirty = true;
     }
 
-    fn take(&mut self, id: NodeId, lease: LeaseId, shape: Shape) {
-        let node = self.nodes.get_mut(&id).expect("leases are placed on nodes that are here");
-        let before = node.free;
-        node.free = before.minus(&shape.needs).expect("HD-1: the lease fits");
-        node.leases.insert(lease);
-        self.room.remove(&(before, Reverse(id)));
-        self.room.insert((node.free, Reverse(id)));
+    fn change_state(&mut self, id: LeaseId, state: LeaseState) {
+        self.uncount(id);
+        self.leases.get_mut(&id).expect("only known leases change").state = state;
+        self.count(id);
     }
 
-    /// Strike the lease off its client's books.
-    fn strike(&mut self, id: ClientId, shape: Shape, lease: LeaseId, state: LeaseState) {
-        let client = self.clients.get_mut(&id).expect("a lease that is not ending has its client");
-        if matches!(state, LeaseState::Recalled { .. }) {
-            client.recalled = client.recalled.minus(&shape.needs).expect("what was recalled was counted");
+    /// Change what is used of a node, and list its room anew.
+    pub(super) fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
+        let node = self.nodes.get_mut(&id).expect("a lease has its node");
+        let before = node.free();
+        change(node);
+        if matches!(node.link, NodeLink::Up { .. }) {
+            self.room.remove(&(before, Reverse(id)));
+            self.room.insert((node.free(), Reverse(id)));
         }
-        client.used = client.used.minus(&shape.needs).expect("what is used was counted");
-        let same = client.leases.get_mut(&shape).expect("the lease is on the client's books");
+    }
+
+    /// Strike the lease off its client's list.
+    fn strike(&mut self, id: ClientId, shape: Shape, lease: LeaseId) {
+        let client = self.clients.get_mut(&id).expect("a lease that is not ending has its client");
+        let same = client.leases.get_mut(&shape).expect("the lease is on the client's list");
         same.remove(&lease);
         if same.is_empty() {
             client.leases.remove(&shape);

@@ -3,15 +3,18 @@
 //! Owns: the members of the cluster, what each client wants, and every lease. Does not own: slots (their node does),
 //! calls and results (they never pass the head), sockets, clocks, randomness.
 //!
-//! * HD-1: the leases of a node never need more than it has.
+//! * HD-1: the leases of a node never need more than it has, but for tasks that waited for others and go on.
 //! * HD-2: equal events at equal times give equal effects.
 //! * HD-3: a lease ends at the head only when its node said so or is gone, so nothing is granted twice.
 //! * HD-4: every lease a client was told of is either given back by it or told to have ended.
 //! * HD-5: a repeated or late message changes nothing.
+//! * HD-7: a slot that is a client belongs to the family of the client it works for: what it uses counts as that
+//!   client's, and within a family the deeper task comes first.
 //! * HD-6: a client that wants work gets some as long as a node could hold it, whatever the others want.
 
 mod check;
 mod clients;
+mod families;
 mod leases;
 mod nodes;
 mod recall;
@@ -102,6 +105,7 @@ pub struct Head {
     config: Config,
     alarm: Alarm,
     clients: BTreeMap<ClientId, Client>,
+    families: BTreeMap<ClientId, Family>,
     /// Clients that could use a lease they do not have.
     hungry: BTreeSet<ClientId>,
     nodes: BTreeMap<NodeId, Node>,
@@ -126,10 +130,23 @@ struct Client {
     name: String,
     link: ClientLink,
     wants: BTreeMap<Shape, Want>,
-    /// Its leases that are not yet ending, and what they need together.
+    /// Its leases that are not yet ending.
     leases: BTreeMap<Shape, BTreeSet<LeaseId>>,
+    /// The client it works for, itself if it is no slot; and how many tasks lie between.
+    root: ClientId,
+    depth: u32,
+    /// Its own lease, if it is a slot.
+    under: Option<LeaseId>,
+    /// That lease has ended: nothing is for it until it has another.
+    orphan: bool,
+}
+
+/// A client and the slots that are clients on its behalf.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+struct Family {
+    /// What their leases need together that are not yet ending, but for those whose task waits for others.
     used: Resources,
-    /// What of that it was asked to give back.
+    /// What of that they were asked to give back.
     recalled: Resources,
 }
 
@@ -153,7 +170,8 @@ struct Node {
     incarnation: Incarnation,
     name: String,
     total: Resources,
-    free: Resources,
+    /// What its leases need; for a moment more than it has when tasks go on that had waited (HD-1).
+    used: Resources,
     /// What is on its way back: leases recalled or ending.
     returning: Resources,
     leases: BTreeSet<LeaseId>,
@@ -169,6 +187,8 @@ struct Lease {
     client: ClientId,
     node: NodeId,
     shape: Shape,
+    /// Its task waits for others and needs no CPUs.
+    blocked: bool,
     state: LeaseState,
 }
 
@@ -194,6 +214,7 @@ impl Head {
             alarm: Alarm::new(config.heartbeat),
             config,
             clients: BTreeMap::new(),
+            families: BTreeMap::new(),
             hungry: BTreeSet::new(),
             nodes: BTreeMap::new(),
             total: Resources::default(),

@@ -25,6 +25,7 @@ impl Head {
                 self.tell_client(client, HeadToClient::Output { slot, stream, text }, out);
             }
             NodeToHead::Heartbeat => {}
+            NodeToHead::Blocked { lease, blocked } => self.on_blocked(from, lease, blocked),
         }
     }
 
@@ -70,6 +71,7 @@ impl Head {
     fn reconcile_node(&mut self, now: Tick, id: NodeId, placed: &[Placement], out: &mut Vec<Effect>) {
         let foreign: Vec<&Placement> =
             placed.iter().filter(|placement| !self.leases.contains_key(&placement.lease)).collect();
+        let blocked: Vec<(LeaseId, bool)> = placed.iter().map(|it| (it.lease, it.blocked)).collect();
         let placed: BTreeMap<LeaseId, SlotId> = placed.iter().map(|it| (it.lease, it.slot)).collect();
         let believed = self.nodes[&id].leases.clone();
         for lease in believed {
@@ -84,6 +86,7 @@ impl Head {
             self.adopt(id, placement);
             self.tell_node(id, HeadToNode::End { lease: placement.lease }, out);
         }
+        blocked.into_iter().for_each(|(lease, blocked)| self.on_blocked(id, lease, blocked));
     }
 
     fn on_placed(&mut self, now: Tick, node: NodeId, id: LeaseId, slot: SlotId, out: &mut Vec<Effect>) {
@@ -105,6 +108,9 @@ impl Head {
         let Some(lease) = self.leases.get(&id).filter(|lease| lease.node == node) else { return };
         let (client, state) = (lease.client, lease.state);
         self.finish(id);
+        if death.is_some() {
+            self.forget_under(id, out);
+        }
         match state {
             LeaseState::Held { .. } | LeaseState::Recalled { .. } => {
                 let death = death.unwrap_or_else(lost);
@@ -157,7 +163,7 @@ impl Head {
         let leases: Vec<LeaseId> = self.nodes[&id].leases.iter().copied().collect();
         leases.into_iter().for_each(|lease| self.on_ended(id, lease, Some(lost()), out));
         let node = self.nodes.remove(&id).expect("the node is known");
-        self.room.remove(&(node.free, Reverse(id)));
+        self.room.remove(&(node.free(), Reverse(id)));
         self.total = self.total.minus(&node.total).expect("the total includes every node");
         self.dirty = true;
         node.total
@@ -167,8 +173,8 @@ impl Head {
     pub(super) fn note_room(&mut self, id: NodeId) {
         let node = &self.nodes[&id];
         match node.link {
-            NodeLink::Up { .. } => self.room.insert((node.free, Reverse(id))),
-            NodeLink::Down { .. } => self.room.remove(&(node.free, Reverse(id))),
+            NodeLink::Up { .. } => self.room.insert((node.free(), Reverse(id))),
+            NodeLink::Down { .. } => self.room.remove(&(node.free(), Reverse(id))),
         };
     }
 }
@@ -179,7 +185,7 @@ impl Node {
             incarnation,
             name,
             total,
-            free: total,
+            used: Resources::default(),
             returning: Resources::default(),
             leases: BTreeSet::new(),
             link: NodeLink::Up { heard: now },

@@ -4,9 +4,11 @@
 //!   Such a step never has to be taken back.
 //! * RC-2: one that has nothing at all of what it asks for is served in turns: the oldest lease of those who have most,
 //!   once it was held for a while.
+//! * RC-4: within a family a deeper task takes from a shallower one at once, and never the other way round: the
+//!   shallower one cannot end before it.
 //! * RC-3: nothing is recalled while enough is on its way back already.
 
-use super::{Effect, Head, Lease, LeaseState};
+use super::{Client, Effect, Head, Lease, LeaseState};
 use crate::time::Tick;
 use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape};
 use std::cmp::Reverse;
@@ -15,16 +17,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What was promised in this round, out of what is on its way back.
 #[derive(Default)]
 struct Promises {
-    /// The largest share any client keeps.
+    /// The largest share any family keeps.
     richest: u64,
     by_node: BTreeMap<NodeId, Resources>,
-    to_client: BTreeMap<ClientId, Resources>,
+    /// By the root of the family.
+    to_family: BTreeMap<ClientId, Resources>,
     leases: BTreeMap<(ClientId, Shape), usize>,
 }
 
 /// One that waits, and what decides whom it may take from.
 struct Waiter {
     client: ClientId,
+    root: ClientId,
+    depth: u32,
     shape: Shape,
     /// Its share once it has what it asks for.
     share: u64,
@@ -42,6 +47,8 @@ enum Plan {
 /// Whether a lease may be taken for a waiter; the lower, the sooner.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
+    /// By RC-4: from the shallowest.
+    Depth(u32, Tick),
     /// By RC-1: from whoever has most.
     Share(Reverse<u64>, Tick),
     /// By RC-2, from then on.
@@ -73,14 +80,14 @@ impl Head {
         out: &mut Vec<Effect>,
     ) -> bool {
         if let Some(node) = self.soon_free(shape.needs, promises) {
-            promises.add(node, client, shape);
+            promises.add(node, client, self.clients[&client].root, shape);
             return true;
         }
         match self.plan(now, client, shape, promises) {
             Plan::Recall(node, leases) => {
                 leases.into_iter().for_each(|lease| self.recall(lease, out));
                 promises.richest = self.richest();
-                promises.add(node, client, shape);
+                promises.add(node, client, self.clients[&client].root, shape);
                 true
             }
             Plan::Later(at) => {
@@ -95,14 +102,14 @@ impl Head {
         self.clients.keys().map(|&id| self.share_of(id)).max().unwrap_or(0)
     }
 
-    /// The share a client will have when it gave back what it was asked for.
+    /// The share a client's family will have when it gave back what it was asked for.
     fn share_of(&self, id: ClientId) -> u64 {
         self.fraction(self.keeps(id))
     }
 
     fn keeps(&self, id: ClientId) -> Resources {
-        let client = &self.clients[&id];
-        client.used.minus(&client.recalled).expect("no more is recalled than used")
+        let family = self.family(id);
+        family.used.minus(&family.recalled).expect("no more is recalled than used")
     }
 
     fn fraction(&self, used: Resources) -> u64 {
@@ -113,7 +120,8 @@ impl Head {
     fn expected(&self, id: NodeId, promises: &Promises) -> Resources {
         let node = &self.nodes[&id];
         let promised = promises.by_node.get(&id).copied().unwrap_or_default();
-        node.free.plus(&node.returning).minus(&promised).unwrap_or_default()
+        let staying = node.used.minus(&node.returning).expect("what returns is used");
+        node.total.less(&staying).less(&promised)
     }
 
     fn soon_free(&self, needs: Resources, promises: &Promises) -> Option<NodeId> {
@@ -122,16 +130,19 @@ impl Head {
     }
 
     fn plan(&self, now: Tick, client: ClientId, shape: Shape, promises: &Promises) -> Plan {
-        let promised = promises.to_client.get(&client).copied().unwrap_or_default();
+        let Client { root, depth, .. } = self.clients[&client];
+        let promised = promises.to_family.get(&root).copied().unwrap_or_default();
         let richest = promises.richest;
         let nothing = self.clients[&client].count(shape) + promises.count(client, shape) == 0;
         let waiter = Waiter {
             client,
+            root,
+            depth,
             shape,
             share: self.fraction(self.keeps(client).plus(&promised).plus(&shape.needs)),
             turns: nothing.then_some(richest),
         };
-        if waiter.turns.is_none() && richest < waiter.share {
+        if waiter.turns.is_none() && richest < waiter.share && depth == 0 {
             return Plan::Nothing;
         }
         let mut later: Option<Tick> = None;
@@ -164,34 +175,39 @@ impl Head {
             let Lease { client, shape, .. } = self.leases[&lease];
             picked.insert(lease);
             room = room.plus(&shape.needs);
-            add(&mut taken, client, shape.needs);
+            add(&mut taken, self.clients[&client].root, shape.needs);
         }
         if ready > now { Plan::Later(ready) } else { Plan::Recall(id, picked.into_iter().collect()) }
     }
 
     fn claim(&self, waiter: &Waiter, lease: &Lease, taken: &BTreeMap<ClientId, Resources>) -> Option<Claim> {
         let LeaseState::Held { since, .. } = lease.state else { return None };
-        if lease.shape.needs == Resources::default() {
+        if lease.needs() == Resources::default() {
             return None;
         }
+        let Client { root, depth, .. } = self.clients[&lease.client];
+        let related = root == waiter.root;
+        if related && depth != waiter.depth {
+            return (depth < waiter.depth).then_some(Claim::Depth(depth, since));
+        }
         let share = self.share_of(lease.client);
-        let gone = taken.get(&lease.client).copied().unwrap_or_default().plus(&lease.shape.needs);
+        let gone = taken.get(&root).copied().unwrap_or_default().plus(&lease.shape.needs);
         let left = self.fraction(self.keeps(lease.client).minus(&gone)?);
-        if lease.client != waiter.client && left >= waiter.share {
+        if !related && left >= waiter.share {
             return Some(Claim::Share(Reverse(share), since));
         }
         let richest = waiter.turns?;
-        // One that has most itself takes turns among its own shapes.
+        // A family that has most itself takes turns among its own.
         let own = self.share_of(waiter.client) == richest;
-        let fair = share == richest && (!own || lease.client == waiter.client);
+        let fair = share == richest && (!own || related);
         fair.then(|| Claim::Turn(since + self.config.quantum))
     }
 }
 
 impl Promises {
-    fn add(&mut self, node: NodeId, client: ClientId, shape: Shape) {
+    fn add(&mut self, node: NodeId, client: ClientId, root: ClientId, shape: Shape) {
         add(&mut self.by_node, node, shape.needs);
-        add(&mut self.to_client, client, shape.needs);
+        add(&mut self.to_family, root, shape.needs);
         *self.leases.entry((client, shape)).or_default() += 1;
     }
 

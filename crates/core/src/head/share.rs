@@ -1,6 +1,7 @@
 //! Which client gets the next lease: the one that has least, by its dominant resource.
 //!
-//! * SH-1: among clients the least share goes first, then who waited longest; within a client the shape it has least of.
+//! * SH-1: among families the least share goes first, then who waited longest; within a family the deepest task, and
+//!   within a client the shape it has least of.
 //! * SH-2: a request that does not fit yet keeps the roomiest node that could hold it from those behind it in the queue,
 //!   so that small requests cannot starve a large one.
 
@@ -10,8 +11,8 @@ use paceline_proto::{ClientId, NodeId, Resources, Shape};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// One place in the queue: share, order of arrival, and what is asked for.
-type Turn = (u64, u64, ClientId, Shape);
+/// One place in the queue: share, depth, order of arrival, and what is asked for.
+type Turn = (u64, Reverse<u32>, u64, ClientId, Shape);
 
 impl Head {
     pub(super) fn share(&mut self, now: Tick, out: &mut Vec<Effect>) {
@@ -28,7 +29,7 @@ impl Head {
         let mut passed = BTreeSet::new();
         let mut reserved = BTreeSet::new();
         let mut queue: BTreeSet<Turn> = self.hungry.iter().filter_map(|&id| self.turn(id, &passed)).collect();
-        while let Some((_, _, client, shape)) = queue.pop_first() {
+        while let Some((_, _, _, client, shape)) = queue.pop_first() {
             match self.roomiest(shape.needs, &reserved) {
                 Some(node) => self.place(client, shape, node, out),
                 None => {
@@ -45,12 +46,12 @@ impl Head {
     /// The client's place in the queue, and what it asks for next.
     fn turn(&self, id: ClientId, passed: &BTreeSet<(ClientId, Shape)>) -> Option<Turn> {
         let client = &self.clients[&id];
-        let share = client.used.dominant_share(&self.total);
+        let share = self.family(id).used.dominant_share(&self.total);
         let has = |shape: Shape| shape.needs.dominant_share(&self.total) * client.count(shape) as u64;
         (client.unmet())
             .filter(|&(shape, _)| !passed.contains(&(id, shape)))
             .min_by_key(|&(shape, want)| (has(shape), want.order))
-            .map(|(shape, want)| (share, want.order, id, shape))
+            .map(|(shape, want)| (share, Reverse(client.depth), want.order, id, shape))
     }
 
     /// The node with most room for it, not reserved for another.

@@ -39,7 +39,7 @@ impl Head {
                     node,
                     name: entry.name.clone(),
                     total: entry.total,
-                    free: entry.free,
+                    free: entry.free(),
                     reachable: matches!(entry.link, NodeLink::Up { .. }),
                 })
                 .collect(),

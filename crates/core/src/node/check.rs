@@ -60,7 +60,9 @@ impl Node {
             .slots
             .values()
             .any(|slot| matches!(slot.state, State::Warm { needs, .. } if needs != Resources::default()));
-        ensure!(!warm || self.taken().fits_in(&self.config.total), "ND-6: warm slots are in the way");
+        ensure!(!warm || self.kept().fits_in(&self.most()), "ND-6: warm slots are in the way");
+        let blocked = self.slots.values().filter(|slot| slot.blocked).count();
+        ensure!(blocked <= self.config.max_blocked, "ND-7: {blocked} tasks wait for others");
         let idle_zygote = matches!(self.zygote, Zygote::Up { .. }) && self.places_rested();
         ensure!(!idle_zygote || self.generic() >= self.places(), "ND-5: {} generic slots", self.generic());
         ensure!(!idle_zygote || self.pending.is_empty(), "a lease waits for nothing");

@@ -21,7 +21,9 @@ impl Node {
         // The head gives up what is not in the list, and decides anew.
         self.pending.clear();
         self.head = HeadLink::Up { next_beat: now + self.config.heartbeat };
-        let held = self.slots.iter().filter_map(|(&slot, entry)| Some(placement(entry.state.lease()?, slot)));
+        let held = self.slots.iter().filter_map(|(&slot, entry)| {
+            Some(Placement { blocked: entry.blocked, ..placement(entry.state.lease()?, slot) })
+        });
         // An end that was not told is told after the list: until then the lease counts as there.
         let unreported = self.unreported.iter().map(|(placement, _)| *placement);
         let leases = held.chain(unreported).collect();
@@ -119,5 +121,5 @@ impl Node {
 }
 
 fn placement(lease: Use, slot: SlotId) -> Placement {
-    Placement { lease: lease.lease, client: lease.client, slot, shape: lease.shape }
+    Placement { lease: lease.lease, client: lease.client, slot, shape: lease.shape, blocked: false }
 }

@@ -34,9 +34,11 @@ impl Node {
     fn lease(&mut self, id: SlotId, wanted: Use, out: &mut Vec<Effect>) {
         let slot = self.slots.get_mut(&id).expect("chosen among the slots");
         slot.state = State::Leased(wanted);
+        slot.blocked = false;
         if slot.client.is_none() {
             slot.client = Some(wanted.client);
-            let bind = NodeToSlot::Bind { client: wanted.client, needs: wanted.shape.needs };
+            let total = self.config.total;
+            let bind = NodeToSlot::Bind { client: wanted.client, needs: wanted.shape.needs, total };
             out.push(Effect::ToSlot { slot: id, message: bind, connection: None });
         }
         out.push(Effect::ToHead(NodeToHead::Placed { lease: wanted.lease, slot: id }));
@@ -75,6 +77,7 @@ impl Node {
         match slot.state {
             State::Detaching { lease: held, .. } if held.lease == lease => {
                 slot.state = State::Warm { needs: held.shape.needs, until };
+                slot.blocked = false;
                 self.report(held, id, None, out);
             }
             _ => {}
@@ -83,7 +86,7 @@ impl Node {
 
     /// Warm slots beyond what the node has go first, the one that would cool first before the others (ND-6).
     pub(super) fn cool_surplus(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        while !self.taken().fits_in(&self.config.total) {
+        while !self.kept().fits_in(&self.most()) {
             let warm = self.slots.iter().filter_map(|(&id, slot)| match slot.state {
                 State::Warm { until, needs } if needs != Resources::default() => Some((until, id)),
                 _ => None,
@@ -93,13 +96,8 @@ impl Node {
         }
     }
 
-    /// What leased and warm slots need together.
+    /// What leased and warm slots need together, but for those whose tasks wait.
     pub(super) fn taken(&self) -> Resources {
-        let needs = self.slots.values().filter_map(|slot| match slot.state {
-            State::Leased(lease) | State::Detaching { lease, .. } => Some(lease.shape.needs),
-            State::Warm { needs, .. } => Some(needs),
-            State::Generic | State::Ending { .. } => None,
-        });
-        needs.fold(Resources::default(), |sum, each| sum.plus(&each))
+        self.slots.values().fold(Resources::default(), |sum, slot| sum.plus(&slot.takes()))
     }
 }

@@ -9,9 +9,11 @@
 //! * ND-4: a repeated or late message changes nothing.
 //! * ND-5: with a zygote there is a generic slot for every CPU that is neither leased nor warm, or one is being forked,
 //!   unless its place backs off.
-//! * ND-6: warm slots give way: leased and warm together never need more than the node has, as long as the leases
-//!   alone do not.
+//! * ND-6: warm slots give way: leased and warm together never need more than the node has and what waited for others
+//!   at most lately, as long as the leases alone do not.
+//! * ND-7: a task that waits for others does not need its CPUs; at most `max_blocked` do so at once.
 
+mod blocked;
 mod check;
 mod head;
 mod leases;
@@ -49,6 +51,8 @@ pub struct Config {
     pub grace: Duration,
     /// Spares are forked only when nothing has happened for this long: they must not delay the first results.
     pub quiet: Duration,
+    /// At most this many tasks may wait for others and leave their CPUs to them.
+    pub max_blocked: usize,
 }
 
 impl Config {
@@ -64,6 +68,7 @@ impl Config {
             warm: Duration::from_secs(10),
             grace: Duration::from_millis(500),
             quiet: Duration::from_millis(30),
+            max_blocked: 64,
         }
     }
 }
@@ -162,6 +167,9 @@ pub struct Node {
     places: BTreeMap<usize, Backoff>,
     /// Since when nothing happened.
     quiet_since: Tick,
+    /// The most that tasks which wait have left to others, and until when that counts.
+    left_at_most: Resources,
+    left_until: Tick,
     phase: Phase,
 }
 
@@ -198,6 +206,8 @@ struct Slot {
     ready: bool,
     /// Whose it is; for life.
     client: Option<ClientId>,
+    /// Its task waits for others.
+    blocked: bool,
     state: State,
 }
 
@@ -244,6 +254,8 @@ impl Node {
             unreported: Vec::new(),
             places: BTreeMap::new(),
             quiet_since: Tick::ZERO,
+            left_at_most: Resources::default(),
+            left_until: Tick::ZERO,
             phase: Phase::Open,
         }
     }
@@ -290,6 +302,7 @@ impl Node {
     fn on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
         self.head_on_time(now, out);
         self.slots_on_time(now, out);
+        self.blocked_on_time(now);
     }
 
     /// Bring about what the state of things asks for.
@@ -317,7 +330,7 @@ impl Node {
             State::Ending { kill_at, .. } => kill_at,
             State::Generic | State::Leased(_) => None,
         });
-        slots.chain(head).chain(self.next_fork(now)).min()
+        slots.chain(head).chain(self.next_fork(now)).chain(self.blocked_until(now)).min()
     }
 
     fn on_close(&mut self, now: Tick, out: &mut Vec<Effect>) {

@@ -52,7 +52,7 @@ impl Node {
     /// Fork what is missing (ND-5).
     pub(super) fn fill(&mut self, now: Tick, out: &mut Vec<Effect>) {
         let generic = self.generic();
-        let target = self.places() + if self.is_quiet(now) { self.config.spares as usize } else { 0 };
+        let target = self.places() + if self.is_quiet(now) { self.spares() } else { 0 };
         for _ in generic..target {
             if self.fork(now, out).is_none() {
                 break;
@@ -69,8 +69,15 @@ impl Node {
         }
         self.forked += 1;
         let id = SlotId(self.forked);
-        let slot =
-            Slot { place, forked_at: now, pid: None, ready: false, client: None, state: State::Generic };
+        let slot = Slot {
+            place,
+            forked_at: now,
+            pid: None,
+            ready: false,
+            client: None,
+            blocked: false,
+            state: State::Generic,
+        };
         self.slots.insert(id, slot);
         out.push(Effect::Fork { slot: id });
         Some(id)
@@ -91,7 +98,7 @@ impl Node {
         if short {
             return place;
         }
-        let spares_missing = self.generic() < self.places() + self.config.spares as usize;
+        let spares_missing = self.generic() < self.places() + self.spares();
         let quiet_at = (spares_missing && self.all_ready()).then_some(self.quiet_since + self.config.quiet);
         quiet_at.map(|at| place.map_or(at, |until| until.max(at)))
     }

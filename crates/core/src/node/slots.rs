@@ -28,6 +28,9 @@ impl Node {
                 self.quiet_since = now;
                 self.on_detached(now, id, lease, out);
             }
+            SlotToNode::Blocked { lease, blocked } => self.on_blocked(now, id, lease, blocked, out),
+            // The shell sees to the descriptors that came along.
+            SlotToNode::Nest | SlotToNode::Connect => {}
         }
     }
 

@@ -8,6 +8,7 @@
 //! * SL-1: a call is claimed at most once, and never after it was withdrawn or cancelled.
 //! * SL-2: every call that arrived is answered once, withdrawn and cancelled ones too.
 //! * SL-3: calls are claimed in the order of their numbers.
+//! * SL-5: while the call that runs waits for others, every call behind it is given back, and so are those that come.
 //! * SL-4: a reply is kept until acknowledged, so a link that broke and came back loses none and repeats none.
 
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
@@ -46,6 +47,7 @@ pub struct Slot {
     /// How many replies went out over the present link or an earlier one.
     sent: u64,
     announced: Option<Seq>,
+    blocked: bool,
 }
 
 impl Slot {
@@ -105,6 +107,9 @@ impl Slot {
             self.received = call.seq;
             self.arrived += 1;
             self.waiting.push_back(call);
+            if self.blocked {
+                self.give_back();
+            }
         }
     }
 
@@ -146,10 +151,29 @@ impl Slot {
         Some(call)
     }
 
+    /// The call that runs waits for others: what waits behind it can go elsewhere.
+    pub fn block(&mut self) {
+        if self.running.is_some() {
+            self.blocked = true;
+            self.give_back();
+        }
+    }
+
+    /// The call that runs goes on.
+    pub fn unblock(&mut self) {
+        self.blocked = false;
+    }
+
+    fn give_back(&mut self) {
+        let calls: Vec<Seq> = self.waiting.iter().map(|call| call.seq).collect();
+        self.drop_waiting(&calls, Status::Withdrawn);
+    }
+
     /// The claimed call has ended. A call of an earlier lease is passed over.
     pub fn finish(&mut self, reply: Reply) {
         if self.running == Some(reply.seq) {
             self.running = None;
+            self.blocked = false;
             self.push_reply(reply);
         }
     }
@@ -199,6 +223,9 @@ impl Slot {
 
     /// The first broken invariant, if any.
     pub fn check(&self) -> Result<(), String> {
+        if self.blocked && !(self.waiting.is_empty() && self.running.is_some()) {
+            return Err(format!("SL-5: calls wait behind {:?}, which waits itself", self.running));
+        }
         if !self.waiting.iter().is_sorted_by(|a, b| a.seq < b.seq) {
             return Err(format!("SL-3: waiting calls out of order in {:?}", self.lease));
         }

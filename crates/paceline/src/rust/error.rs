@@ -143,6 +143,7 @@ impl Error {
             Outcome::TimedOut { after, attempts } => Error::TimedOut { task, after, attempts },
             Outcome::Lost(lost) => Error::lost(task, &lost),
             Outcome::Unplaceable { needs, largest } => Error::Unplaceable { task, needs, largest },
+            Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }
     }
 

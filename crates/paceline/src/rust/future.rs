@@ -105,6 +105,7 @@ pub(crate) fn block(
             }
             // A signal, which is the program's own business.
             Waited::Interrupted => {}
+            Waited::Here(_) => unreachable!("tasks of Rust do not submit tasks"),
         }
     }
 }

@@ -107,6 +107,7 @@ impl Bench {
             client,
             slot: SlotId(number),
             shape: Shape::cpus(1),
+            blocked: false,
         };
         let leases = leases.iter().map(placement).collect();
         self.node_says(node, NodeToHead::Join { node, incarnation, name: "test".into(), total, leases })

@@ -92,7 +92,10 @@ impl Model {
                 self.leases.retain(|lease| known.contains(lease));
             }
             NodeToHead::Ended { lease, .. } => drop(self.leases.remove(&lease)),
-            NodeToHead::Placed { .. } | NodeToHead::Output { .. } | NodeToHead::Heartbeat => {}
+            NodeToHead::Placed { .. }
+            | NodeToHead::Output { .. }
+            | NodeToHead::Blocked { .. }
+            | NodeToHead::Heartbeat => {}
         }
     }
 
@@ -109,7 +112,8 @@ impl Model {
     }
 
     fn step(&mut self) {
-        match self.random.below(24) {
+        match self.random.below(27) {
+            24..=26 => self.task_waits(),
             0 => self.toggle_head(),
             1..=3 => {
                 let longest = if self.random.below(10) == 0 { 12_000 } else { 50 };
@@ -174,6 +178,17 @@ impl Model {
             }
             Some(NodeToSlot::Exit) if self.random.below(5) > 0 => self.exit(slot, None),
             _ => {}
+        }
+    }
+
+    /// A task waits for others, or goes on; at times what is said is old.
+    fn task_waits(&mut self) {
+        let Some(slot) = self.some_process() else { return };
+        let count = self.leases.len() as u64;
+        if count > 0 {
+            let lease = *self.leases.iter().nth(self.random.below(count) as usize).unwrap();
+            let blocked = self.random.below(2) == 0;
+            self.handle(Event::FromSlot(slot, SlotToNode::Blocked { lease, blocked }));
         }
     }
 

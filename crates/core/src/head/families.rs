@@ -1,0 +1,155 @@
+//! Slots that are clients, too, and tasks that wait for them (HD-7).
+
+use super::{Client, Effect, Family, Head, Lease, LeaseState, Node};
+use paceline_proto::{ClientId, LeaseId, NodeId, Resources};
+
+impl Head {
+    /// The client says which of our leases it has. It works for whoever that lease is for, one task deeper.
+    pub(super) fn on_under(&mut self, id: ClientId, lease: LeaseId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        (client.under, client.orphan) = (Some(lease), true);
+        let held = |lease: &&Lease| lease.state != LeaseState::Ending && lease.client != id;
+        let parent = self.leases.get(&lease).filter(held).map(|lease| &self.clients[&lease.client]);
+        if let Some((root, depth)) =
+            parent.map(|parent| (parent.root, parent.depth + 1)).filter(|it| it.0 != id)
+        {
+            self.leave_family(id);
+            let client = self.clients.get_mut(&id).expect("seen above");
+            (client.root, client.depth, client.orphan) = (root, depth, false);
+            self.join_family(id);
+        }
+        self.note_hunger(id);
+        self.dirty = true;
+    }
+
+    /// The task under this lease waits for others, or goes on.
+    pub(super) fn on_blocked(&mut self, node: NodeId, id: LeaseId, blocked: bool) {
+        let Some(lease) = self.leases.get(&id).filter(|lease| lease.node == node) else { return };
+        if lease.blocked == blocked || lease.state == LeaseState::Placing {
+            return;
+        }
+        self.uncount(id);
+        self.leases.get_mut(&id).expect("seen above").blocked = blocked;
+        self.count(id);
+        self.dirty = true;
+    }
+
+    /// Slots that died with this lease are clients no more.
+    pub(super) fn forget_under(&mut self, lease: LeaseId, out: &mut Vec<Effect>) {
+        let under = self.clients.iter().filter(|(_, client)| client.under == Some(lease));
+        for id in under.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.forget_client(id, out);
+        }
+    }
+
+    /// Enter the lease into the books of its node and its family.
+    pub(super) fn count(&mut self, id: LeaseId) {
+        let Lease { client, node, state, .. } = self.leases[&id];
+        let needs = self.leases[&id].needs();
+        self.change_node(node, |node| {
+            node.used = node.used.plus(&needs);
+            if state.is_returning() {
+                node.returning = node.returning.plus(&needs);
+            }
+        });
+        if state != LeaseState::Ending {
+            self.change_family(client, |family| {
+                family.used = family.used.plus(&needs);
+                if matches!(state, LeaseState::Recalled { .. }) {
+                    family.recalled = family.recalled.plus(&needs);
+                }
+            });
+        }
+    }
+
+    /// Take it out of them again. To be done before anything about it changes.
+    pub(super) fn uncount(&mut self, id: LeaseId) {
+        let Lease { client, node, state, .. } = self.leases[&id];
+        let needs = self.leases[&id].needs();
+        let counted = "what is taken out was entered";
+        self.change_node(node, |node| {
+            node.used = node.used.minus(&needs).expect(counted);
+            if state.is_returning() {
+                node.returning = node.returning.minus(&needs).expect(counted);
+            }
+        });
+        if state != LeaseState::Ending {
+            self.change_family(client, |family| {
+                family.used = family.used.minus(&needs).expect(counted);
+                if matches!(state, LeaseState::Recalled { .. }) {
+                    family.recalled = family.recalled.minus(&needs).expect(counted);
+                }
+            });
+        }
+    }
+
+    fn change_family(&mut self, client: ClientId, change: impl FnOnce(&mut Family)) {
+        let root = self.clients[&client].root;
+        change(self.families.entry(root).or_default());
+        self.drop_if_empty(root);
+    }
+
+    /// What the client's leases put on the books of its family.
+    fn own_part(&self, id: ClientId) -> Family {
+        let mut own = Family::default();
+        for lease in self.clients[&id].leases.values().flatten().map(|lease| &self.leases[lease]) {
+            own.used = own.used.plus(&lease.needs());
+            if matches!(lease.state, LeaseState::Recalled { .. }) {
+                own.recalled = own.recalled.plus(&lease.needs());
+            }
+        }
+        own
+    }
+
+    fn leave_family(&mut self, id: ClientId) {
+        let own = self.own_part(id);
+        self.change_family(id, |family| {
+            family.used = family.used.less(&own.used);
+            family.recalled = family.recalled.less(&own.recalled);
+        });
+    }
+
+    fn join_family(&mut self, id: ClientId) {
+        let own = self.own_part(id);
+        self.change_family(id, |family| {
+            family.used = family.used.plus(&own.used);
+            family.recalled = family.recalled.plus(&own.recalled);
+        });
+    }
+
+    fn drop_if_empty(&mut self, root: ClientId) {
+        if self.families.get(&root) == Some(&Family::default()) {
+            self.families.remove(&root);
+        }
+    }
+
+    pub(super) fn family(&self, client: ClientId) -> Family {
+        self.families.get(&self.clients[&client].root).copied().unwrap_or_default()
+    }
+}
+
+impl Lease {
+    /// What it takes from its node and from its family's share.
+    pub(super) fn needs(&self) -> Resources {
+        if self.blocked { Resources::default() } else { self.shape.needs }
+    }
+}
+
+impl LeaseState {
+    pub(super) fn is_returning(self) -> bool {
+        matches!(self, LeaseState::Recalled { .. } | LeaseState::Ending)
+    }
+}
+
+impl Node {
+    /// What a new lease may take.
+    pub(super) fn free(&self) -> Resources {
+        self.total.less(&self.used)
+    }
+}
+
+impl Client {
+    pub(super) fn is_slot(&self) -> bool {
+        self.under.is_some()
+    }
+}

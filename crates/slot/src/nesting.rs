@@ -1,0 +1,109 @@
+//! A slot whose task submits tasks itself: how it reaches the head and other slots, and what it gives up while it waits.
+//!
+//! * NE-1: a call that waits for others has told its client that it runs, and given back every call behind it.
+//! * NE-2: between the first wait and the end of the last, its CPUs are others'; the node hears of both.
+
+use crate::companion;
+use crate::runtime::{Runtime, Shared, State};
+use paceline_net::{clock, fds};
+use paceline_proto::control::SlotToNode;
+use paceline_proto::{LeaseId, Resources, Seq, open};
+use rustix::fd::OwnedFd;
+use std::io;
+use std::sync::Arc;
+
+impl Runtime {
+    /// The lease that a call runs under.
+    pub fn lease(&self) -> Option<LeaseId> {
+        let state = self.shared.state.lock();
+        state.core.lease().filter(|_| state.busy)
+    }
+
+    /// What the node has, of which this slot has [`Runtime::needs`].
+    pub fn total(&self) -> Option<Resources> {
+        self.shared.state.lock().total
+    }
+
+    /// A link to the head, to be its client.
+    pub fn reach_head(&self) -> io::Result<OwnedFd> {
+        let (ours, theirs) = fds::pair()?;
+        companion::hand_over(&self.shared, &SlotToNode::Nest, theirs)?;
+        Ok(ours)
+    }
+
+    /// A data connection for a lease.
+    pub fn connect(&self, lease: LeaseId) -> io::Result<OwnedFd> {
+        let (ours, theirs) = fds::pair()?;
+        // A fresh socket takes so few bytes at once.
+        rustix::io::write(&ours, &open::encode(lease))?;
+        companion::hand_over(&self.shared, &SlotToNode::Connect, theirs)?;
+        Ok(ours)
+    }
+
+    /// A thread of the call that runs waits for other tasks. None: no call runs.
+    pub fn block(&self) -> Option<Wait> {
+        let mut state = self.shared.state.lock();
+        let wait = Wait { lease: state.core.lease()?, call: state.core.running().filter(|_| state.busy)? };
+        state.blocked += 1;
+        if state.blocked > 1 {
+            return Some(wait);
+        }
+        if let Some(message) = state.core.announce_running() {
+            state.send(&message);
+        }
+        state.core.block();
+        state.flush(clock::now());
+        // Calls that are on their way here go back, too.
+        if !std::mem::replace(&mut state.companion_serves, true) {
+            self.shared.companion_wake.wake();
+        }
+        companion::say(&self.shared, &SlotToNode::Blocked { lease: wait.lease, blocked: true });
+        Some(wait)
+    }
+
+    /// It goes on. Means nothing if the call has ended meanwhile.
+    pub fn unblock(&self, wait: Wait) {
+        let mut state = self.shared.state.lock();
+        let same = state.core.lease() == Some(wait.lease) && state.core.running() == Some(wait.call);
+        if same && state.blocked > 0 {
+            state.blocked -= 1;
+            if state.blocked == 0 {
+                goes_on(&self.shared, &mut state);
+            }
+        }
+    }
+
+    /// Whether the call that waits may not leave its CPUs to others.
+    pub fn is_too_deep(&self) -> bool {
+        self.shared.state.lock().too_deep
+    }
+
+    /// Have this called when that turns out.
+    pub fn on_too_deep(&self, call: Arc<dyn Fn() + Send + Sync>) {
+        self.shared.state.lock().on_too_deep = Some(call);
+    }
+}
+
+/// A wait for other tasks, on behalf of the call that runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    lease: LeaseId,
+    call: Seq,
+}
+
+/// Nobody waits any more on behalf of the call that runs, or it ends.
+pub(crate) fn goes_on(shared: &Shared, state: &mut State) {
+    state.blocked = 0;
+    state.too_deep = false;
+    state.core.unblock();
+    if let Some(lease) = state.core.lease() {
+        companion::say(shared, &SlotToNode::Blocked { lease, blocked: false });
+    }
+}
+
+/// The node says that too many wait already.
+pub(crate) fn on_too_deep(state: &mut State, lease: LeaseId) -> Option<Arc<dyn Fn() + Send + Sync>> {
+    let waits = state.busy && state.blocked > 0 && state.core.lease() == Some(lease);
+    state.too_deep |= waits;
+    state.on_too_deep.clone().filter(|_| waits)
+}
