@@ -174,21 +174,30 @@ fn load<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
 
 /// Run a task in the middle of another that waits for it. An interrupt is meant for the outer one.
 pub fn run_here(py: Python<'_>, here: &Here<Ticket>) -> (Outcome, PyResult<()>) {
-    let outer = (TASK.swap(here.task.0, Ordering::Relaxed), ATTEMPT.swap(here.attempt, Ordering::Relaxed));
-    let value = load(py, &here.bytes).and_then(|function| {
-        let value = payload::apply(&function, &here.payload)?;
-        values::build(|out| values::encode(&value, Root::Result, out))
-    });
+    let outer = (TASK.swap(here.task.0, Ordering::Relaxed), ATTEMPT.load(Ordering::Relaxed));
+    let mut attempts = here.attempt..=here.attempt.saturating_add(here.retries);
+    let ended = loop {
+        let last = attempts.next().expect("the loop ends with the last one");
+        ATTEMPT.store(last, Ordering::Relaxed);
+        let value = load(py, &here.bytes).and_then(|function| {
+            let value = payload::apply(&function, &here.payload)?;
+            values::build(|out| values::encode(&value, Root::Result, out))
+        });
+        match value {
+            Ok(payload) => break (Outcome::Value(payload), Ok(())),
+            Err(error) if RUNTIME.get().is_some_and(Runtime::is_interrupted) => {
+                break (Outcome::Cancelled, Err(error));
+            }
+            Err(_) if !attempts.is_empty() => {}
+            Err(error) => match describe(py, error) {
+                Ok(payload) => break (Outcome::Raised(payload), Ok(())),
+                Err(error) => break (Outcome::Unsendable(Bytes::from(error.to_string())), Ok(())),
+            },
+        }
+    };
     TASK.store(outer.0, Ordering::Relaxed);
     ATTEMPT.store(outer.1, Ordering::Relaxed);
-    match value {
-        Ok(payload) => (Outcome::Value(payload), Ok(())),
-        Err(error) if RUNTIME.get().is_some_and(Runtime::is_interrupted) => (Outcome::Cancelled, Err(error)),
-        Err(error) => match describe(py, error) {
-            Ok(payload) => (Outcome::Raised(payload), Ok(())),
-            Err(error) => (Outcome::Unsendable(Bytes::from(error.to_string())), Ok(())),
-        },
-    }
+    ended
 }
 
 /// The user's exception as bytes.

@@ -23,6 +23,8 @@ pub(crate) struct ClientHost {
     pub name: String,
     pub core: Client<usize>,
     pub alive: bool,
+    /// The slot that it is, if it is one.
+    pub slot: Option<usize>,
     pub head: Option<LinkId>,
     /// The data link of each lease.
     pub leases: BTreeMap<LeaseKey, Serving>,
@@ -44,17 +46,27 @@ pub(crate) struct Serving {
 
 impl Sim {
     pub(crate) fn add_client(&mut self, name: &str) -> usize {
+        self.add_client_as(name, None)
+    }
+
+    /// A client; `slot` if it is one.
+    pub(crate) fn add_client_as(&mut self, name: &str, slot: Option<usize>) -> usize {
         let client = self.clients.len();
         let id = ClientId(client as u64 + 1);
-        let mut core = Client::new(id, name, self.settings.client.clone());
+        let mut config = self.settings.client.clone();
+        if slot.is_some() {
+            config.keep_idle = Duration::ZERO;
+        }
+        let mut core = Client::new(id, name, config);
         core.set_environment(Environment { directory: format!("/home/{name}"), ..Environment::default() });
-        let functions =
-            (0..FUNCTIONS).map(|number| core.define(Bytes::from(vec![client as u8, number]))).collect();
+        let bytes = |number| [&(client as u32).to_le_bytes()[..], &[number]].concat();
+        let functions = (0..FUNCTIONS).map(|number| core.define(Bytes::from(bytes(number)))).collect();
         self.clients.push(ClientHost {
             id,
             name: name.to_owned(),
             core,
             alive: true,
+            slot,
             head: None,
             leases: BTreeMap::new(),
             functions,
@@ -92,10 +104,13 @@ impl Sim {
         for effect in effects {
             self.client_performs(client, effect);
         }
+        if let Some(process) = self.clients[client].slot {
+            self.children_changed(process);
+        }
         result
     }
 
-    fn client_performs(&mut self, client: usize, effect: Effect<usize>) {
+    pub(crate) fn client_performs(&mut self, client: usize, effect: Effect<usize>) {
         match effect {
             Effect::ToHead(message) => self.client_tells_head(client, &message),
             Effect::Open { key, lease } => {
@@ -139,10 +154,10 @@ impl Sim {
         }
     }
 
-    fn client_tells_head(&mut self, client: usize, message: &ClientToHead) {
+    pub(crate) fn client_tells_head(&mut self, client: usize, message: &ClientToHead) {
         let repeat = match message {
             ClientToHead::Hello { .. } | ClientToHead::Release { .. } => Repeat::Later,
-            ClientToHead::Want { .. } => Repeat::AtOnce,
+            ClientToHead::Want { .. } | ClientToHead::Under { .. } => Repeat::AtOnce,
             ClientToHead::Bye => Repeat::Never,
         };
         self.note(|_| format!("client {client} -> head: {message:?}"));
@@ -301,7 +316,10 @@ impl Sim {
     }
 
     pub(crate) fn submit_job(&mut self, client: usize, job: Job) -> usize {
-        let task = self.ledger.submit(client, job);
+        let slot = self.clients[client].slot.map(|process| &self.processes[process]);
+        let parent = slot.and_then(|slot| slot.busy.as_ref()).map(|busy| busy.task);
+        let root = self.root_of(client);
+        let task = self.ledger.submit(client, root, parent, job);
         let spec = Spec {
             function: self.clients[client].functions[usize::from(job.function)],
             payload: argument(task, job.size),

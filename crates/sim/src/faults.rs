@@ -107,7 +107,11 @@ impl Sim {
                 }
             }
             Fault::CutData => self.cut_some(|kind| matches!(kind, Kind::Data(_))),
-            Fault::CutClient => self.cut_some(|kind| matches!(kind, Kind::Client { .. })),
+            // The link of a slot is on its own machine: it breaks only when the slot ends.
+            Fault::CutClient => {
+                let slots: Vec<bool> = self.clients.iter().map(|client| client.slot.is_some()).collect();
+                self.cut_some(|kind| matches!(kind, Kind::Client { client } if !slots[client]));
+            }
             Fault::CutNode => self.cut_some(|kind| matches!(kind, Kind::Node { .. })),
             Fault::CutSlot => {
                 if let Some(process) = self.some_process(Sim::is_alive) {
@@ -201,8 +205,10 @@ impl Sim {
     }
 
     fn end_some_client(&mut self, dies: bool) {
-        let client = self.random.below(self.clients.len());
-        if self.clients.len() < MOST_CLIENTS && self.clients[client].alive {
+        let roots: Vec<usize> =
+            (0..self.clients.len()).filter(|client| self.clients[*client].slot.is_none()).collect();
+        let client = self.random.pick(&roots);
+        if roots.len() < MOST_CLIENTS && self.clients[client].alive {
             self.end_client(client, dies);
             let next = self.add_client(&format!("client-{}", self.clients.len()));
             self.agenda.add(self.now, Event::Acts { client: next });

@@ -23,6 +23,11 @@ pub struct Job {
     pub(crate) function: u8,
     /// Bytes of its argument and of its value, beyond what names the task.
     pub(crate) size: usize,
+    /// In the middle it submits so many tasks and waits for them, and they do the same, so many levels down.
+    pub(crate) children: u8,
+    pub(crate) levels: u8,
+    /// What those need.
+    pub(crate) inner: Shape,
 }
 
 /// How a run ends that nothing disturbs.
@@ -55,6 +60,9 @@ impl Job {
             stubborn: false,
             function: 0,
             size: 0,
+            children: 0,
+            levels: 0,
+            inner: Shape::cpus(1),
         }
     }
 
@@ -93,6 +101,34 @@ impl Job {
 
     pub fn function(self, function: u8) -> Job {
         Job { function, ..self }
+    }
+
+    /// It submits so many tasks like itself and waits for them, so many levels down.
+    pub fn nests(self, children: u8, levels: u8) -> Job {
+        Job { children, levels, ..self }
+    }
+
+    /// What the tasks that it submits need.
+    pub fn inner_cpus(self, count: u64) -> Job {
+        Job { inner: Shape::cpus(count), ..self }
+    }
+
+    /// What it submits, if it does. One that kills its slots does so again and again, and that is enough.
+    pub(crate) fn child(self) -> Option<Job> {
+        let fate = if self.fate == Fate::Kills { Fate::Value } else { self.fate };
+        (self.levels > 0 && self.children > 0).then(|| Job {
+            levels: self.levels - 1,
+            shape: self.inner,
+            retries: self.retries.min(2),
+            fate,
+            ..self
+        })
+    }
+
+    /// How often it and what it submits may run, if every retry is needed.
+    pub(crate) fn most_runs(self) -> u32 {
+        let children = self.child().map_or(0, |child| u32::from(self.children) * child.most_runs());
+        (1 + self.retries) * (1 + children)
     }
 
     pub fn raises(self) -> Job {

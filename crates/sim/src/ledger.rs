@@ -20,6 +20,10 @@ pub(crate) const POISON: u32 = 3;
 
 pub(crate) struct Entry {
     pub client: usize,
+    /// The client that this one works for, itself if it is no slot.
+    root: usize,
+    /// The task that submitted it.
+    pub parent: Option<usize>,
     pub job: Job,
     pub place: Option<(TaskKey, TaskId)>,
     pub runs: Vec<Run>,
@@ -72,11 +76,14 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub fn submit(&mut self, client: usize, job: Job) -> usize {
+    pub fn submit(&mut self, client: usize, root: usize, parent: Option<usize>, job: Job) -> usize {
         self.tally.tasks += 1;
+        self.tally.nested += u64::from(parent.is_some());
         self.open += 1;
         self.entries.push(Entry {
             client,
+            root,
+            parent,
             job,
             place: None,
             runs: Vec::new(),
@@ -105,7 +112,7 @@ impl Ledger {
     pub fn on_begin(&mut self, process: usize, client: usize, lease: LeaseId, call: &Call) -> usize {
         let task = named(&call.payload);
         let entry = &mut self.entries[task];
-        assert_eq!(entry.client, client, "{:?} runs in another client's slot", call.task);
+        assert_eq!(entry.root, client, "{:?} runs in another client's slot", call.task);
         assert_eq!(entry.place.map(|(_, id)| id), Some(call.task), "the call has another task's argument");
         assert_eq!(
             call.payload,
@@ -129,6 +136,15 @@ impl Ledger {
         entry.runs.push(Run { process, lease, attempt: call.attempt, state: RunState::Running });
         self.begun.insert((lease, call.seq), task);
         task
+    }
+
+    /// A slot runs a task itself, in the middle of the one that waits for it.
+    pub fn on_here(&mut self, task: usize, process: usize, lease: LeaseId, attempt: u32, status: Status) {
+        let entry = &mut self.entries[task];
+        let again = entry.runs.iter().any(|run| run.attempt == attempt);
+        assert!(!again || entry.doubtful, "LG-3: run {attempt} of task {task} twice");
+        self.tally.here += 1;
+        entry.runs.push(Run { process, lease, attempt, state: RunState::Over(status) });
     }
 
     /// LG-6, for tasks that were sent once only. Others go before younger ones where they come next.
@@ -189,6 +205,7 @@ impl Ledger {
     }
 
     pub fn on_finished(&mut self, task: usize, id: TaskId, outcome: Outcome) {
+        let parent = self.entries[task].parent.map(|parent| self.entries[parent].job);
         let entry = &mut self.entries[task];
         assert!(
             entry.place.is_none_or(|(_, known)| known == id),
@@ -225,6 +242,11 @@ impl Ledger {
             Outcome::Unplaceable { needs, largest } => {
                 assert!(!needs.fits_in(largest), "{id:?} fits");
                 tally.unplaceable += 1;
+            }
+            Outcome::TooDeep { needs } => {
+                let has = parent.map(|parent| parent.shape.needs);
+                assert!(has.is_some_and(|has| !needs.fits_in(&has)), "{id:?} could run where it is waited for");
+                tally.too_large += 1;
             }
             Outcome::Lost(lost) => {
                 entry.check_lost(id, lost);

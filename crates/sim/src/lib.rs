@@ -20,6 +20,7 @@ mod job;
 mod ledger;
 mod link;
 mod load;
+mod nesting;
 mod news;
 mod node;
 mod process;

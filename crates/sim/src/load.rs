@@ -25,6 +25,8 @@ pub(crate) struct Load {
     /// Share of tasks that have not all the time they want.
     hasty: u64,
     retry_on: RetryOn,
+    /// Share of tasks that submit tasks.
+    nesting: u64,
     pause: Duration,
     /// A client with so many tasks submits no more.
     most: usize,
@@ -55,6 +57,7 @@ impl Load {
                 timeout: random.percent(50),
                 raised: random.percent(30),
             },
+            nesting: random.pick(&[0, 0, 5, 30]),
             pause: Duration::from_micros(random.pick(&[100, 2_000, 50_000])),
             most: random.pick(&[3, 30, 150]),
         }
@@ -76,10 +79,13 @@ impl Load {
             95 => Fate::Unsendable,
             _ => Fate::Value,
         };
+        let shape = self.shapes[random.below(self.shapes.len())];
+        let inner = if random.percent(80) { shape } else { self.shapes[random.below(self.shapes.len())] };
         Job {
             takes: random.span(takes),
             fate,
-            shape: self.shapes[random.below(self.shapes.len())],
+            shape,
+            inner,
             priority: if self.priorities { random.pick(&[0, 0, 0, 5, -5]) } else { 0 },
             retries: random.pick(&[3, 3, 3, 0, 1, 10]),
             retry_on: self.retry_on,
@@ -91,6 +97,8 @@ impl Load {
             stubborn: random.percent(30),
             function,
             size: random.pick(&[0, 0, 0, 0, 100, 20_000]),
+            children: random.within(1..3) as u8,
+            levels: if random.percent(self.nesting) { random.within(1..3) as u8 } else { 0 },
         }
     }
 }

@@ -26,6 +26,7 @@ pub enum How {
     Poison,
     Unplaceable,
     TimedOut,
+    TooDeep,
 }
 
 impl From<&Outcome> for How {
@@ -37,6 +38,7 @@ impl From<&Outcome> for How {
             Outcome::Cancelled => How::Cancelled,
             Outcome::Unplaceable { .. } => How::Unplaceable,
             Outcome::TimedOut { .. } => How::TimedOut,
+            Outcome::TooDeep { .. } => How::TooDeep,
             Outcome::Lost(lost) => match lost.cause {
                 LostCause::SlotDied => How::SlotDied,
                 LostCause::NodeLost => How::NodeLost,

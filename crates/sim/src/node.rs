@@ -186,6 +186,7 @@ impl Sim {
             | NodeToHead::Placed { .. }
             | NodeToHead::Ended { .. }
             | NodeToHead::Heartbeat => Repeat::Later,
+            NodeToHead::Blocked { .. } => Repeat::AtOnce,
         };
         if *message != NodeToHead::Heartbeat {
             self.note(|sim| format!("node {} -> head: {message:?}", sim.nodes[node].name));
@@ -336,7 +337,11 @@ impl Sim {
 
     pub(crate) fn slot_tells_node(&mut self, process: usize, message: &SlotToNode) {
         let link = self.processes[process].control;
-        self.post(link, End::Near, encoded(|out| message.encode(out)), None, Repeat::Later);
+        let repeat = match message {
+            SlotToNode::Blocked { .. } => Repeat::AtOnce,
+            _ => Repeat::Later,
+        };
+        self.post(link, End::Near, encoded(|out| message.encode(out)), None, repeat);
     }
 
     /// User code printed something.
@@ -362,8 +367,15 @@ impl Sim {
         let Some(core) = &host.core else { return Ok(()) };
         core.check()?;
         let slots = core.status().slots;
-        let leased =
-            slots.iter().filter(|slot| matches!(slot.state, SlotState::Leased | SlotState::Detaching));
+        // Those whose task waited for others may need more for a while: nothing is placed then.
+        let never_waited = |slot: &SlotId| {
+            let process = host.slots.get(slot).map(|process| &self.processes[*process]);
+            process.is_none_or(|process| process.waited_under.is_none())
+        };
+        let leased = slots
+            .iter()
+            .filter(|slot| matches!(slot.state, SlotState::Leased | SlotState::Detaching))
+            .filter(|slot| never_waited(&slot.slot));
         let sum = leased.filter_map(|slot| slot.needs).fold(Resources::default(), |sum, it| sum.plus(&it));
         if sum.fits_in(&host.total) {
             Ok(())
@@ -389,6 +401,7 @@ impl Sim {
                 self.processes[process].exits = true;
                 self.advance(process);
             }
+            NodeToSlot::TooDeep { lease } => self.slot_is_too_deep(process, lease),
         }
     }
 }

@@ -48,6 +48,10 @@ pub(crate) struct Process {
     pub core: Slot,
     /// Whose it is.
     pub client: Option<ClientId>,
+    /// The client that it is itself, once a task of its has submitted tasks.
+    pub nested: Option<usize>,
+    /// The last lease under which a task waited for others.
+    pub waited_under: Option<LeaseId>,
     pub data: Option<LinkId>,
     pub busy: Option<Busy>,
     pub exits: bool,
@@ -60,7 +64,7 @@ pub(crate) struct Process {
     environment: Option<Environment>,
     /// What arrived and nobody has read. None: the end of the link.
     inbox: VecDeque<Option<(ToSlot, bool)>>,
-    companion_serves: bool,
+    pub companion_serves: bool,
     detaching: Option<LeaseId>,
     last_flush: Tick,
     runs: u64,
@@ -73,7 +77,12 @@ pub(crate) struct Busy {
     pub call: Call,
     began: Tick,
     /// It was told to stop.
-    stops: Option<Status>,
+    pub stops: Option<Status>,
+    /// What it submitted and waits for.
+    pub children: Vec<usize>,
+    pub waits: bool,
+    /// It may not leave its CPUs to them.
+    pub too_deep: bool,
 }
 
 impl Process {
@@ -86,6 +95,8 @@ impl Process {
             page: Page::default(),
             core: Slot::default(),
             client: None,
+            nested: None,
+            waited_under: None,
             data: None,
             busy: None,
             exits: false,
@@ -102,13 +113,13 @@ impl Process {
         }
     }
 
-    fn running(&self, run: u64) -> bool {
+    pub(crate) fn running(&self, run: u64) -> bool {
         self.life == Life::Alive && self.busy.as_ref().is_some_and(|busy| busy.run == run)
     }
 }
 
 impl Sim {
-    fn slot_name(&self, process: usize) -> String {
+    pub(crate) fn slot_name(&self, process: usize) -> String {
         let Process { node, slot, .. } = &self.processes[process];
         format!("{}/{slot}", self.nodes[*node].name)
     }
@@ -159,6 +170,9 @@ impl Sim {
         });
         if let Some(busy) = busy {
             self.ledger.on_over(busy.task, process, RunState::Cut);
+        }
+        if let Some(nested) = self.processes[process].nested {
+            self.end_client(nested, true);
         }
         self.close_end(control, End::Far);
         if cause != DeathCause::NodeLost
@@ -243,7 +257,7 @@ impl Sim {
         }
     }
 
-    fn receive(&mut self, process: usize) {
+    pub(crate) fn receive(&mut self, process: usize) {
         while let Some(item) = self.processes[process].inbox.pop_front() {
             match item {
                 None => self.processes[process].data = None,
@@ -256,7 +270,9 @@ impl Sim {
     fn take_message(&mut self, process: usize, message: ToSlot, repeated: bool) {
         self.note(|sim| format!("slot {} <- {}", sim.slot_name(process), brief_to(&message)));
         if let ToSlot::Hello(hello) = &message {
-            assert_eq!(Some(hello.client), self.processes[process].client, "a stranger in the slot");
+            let root = self.root_of(hello.client.0 as usize - 1);
+            let root = self.clients[root].id;
+            assert_eq!(Some(root), self.processes[process].client, "a stranger in the slot");
         }
         let mut effects = Vec::new();
         self.processes[process].core.on_message(message, &mut effects);
@@ -290,7 +306,7 @@ impl Sim {
         assert!(*count <= 1 + forgotten, "CL-6: a function came {count} times");
     }
 
-    fn flush(&mut self, process: usize) {
+    pub(crate) fn flush(&mut self, process: usize) {
         let now = self.now;
         let entry = &mut self.processes[process];
         if entry.data.is_none() {
@@ -301,7 +317,7 @@ impl Sim {
         self.slot_sends(process, &message);
     }
 
-    fn slot_sends(&mut self, process: usize, message: &FromSlot) {
+    pub(crate) fn slot_sends(&mut self, process: usize, message: &FromSlot) {
         let entry = &self.processes[process];
         let Some(data) = entry.data else { return };
         if let (FromSlot::Replies { replies, .. }, Some(lease)) = (message, entry.core.lease()) {
@@ -362,7 +378,11 @@ impl Sim {
         });
         let job = self.ledger.entries[task].job;
         let takes = job.takes * slowness;
-        self.after(takes, Event::RunEnds { process, run });
+        if job.child().is_some() {
+            self.after(takes / 2, Event::Nests { process, run });
+        } else {
+            self.after(takes, Event::RunEnds { process, run });
+        }
         if takes > FLUSH_AFTER {
             self.after(FLUSH_AFTER, Event::Companion { process, run });
         }
@@ -373,7 +393,16 @@ impl Sim {
         if !job.timeout.is_zero() {
             self.after(job.timeout, Event::TimesOut { process, run });
         }
-        self.processes[process].busy = Some(Busy { run, task, call, began: self.now, stops: None });
+        self.processes[process].busy = Some(Busy {
+            run,
+            task,
+            call,
+            began: self.now,
+            stops: None,
+            children: Vec::new(),
+            waits: false,
+            too_deep: false,
+        });
         self.touch(Machine::Slot(process));
         if self.random.percent(self.load.chatter) {
             self.slot_prints(process, (client as u64).to_le_bytes().to_vec());
@@ -448,6 +477,7 @@ impl Sim {
     }
 
     fn finish_run(&mut self, process: usize, status: Status, payload: Bytes) {
+        self.leave_children(process);
         let now = self.now;
         let entry = &mut self.processes[process];
         let busy = entry.busy.take().expect("only a running call finishes");

@@ -71,14 +71,15 @@ impl Sim {
         self.heal();
         self.load.active = false;
         let left = |task: &crate::ledger::Entry| {
-            if task.outcome.is_none() { task.job.takes } else { Duration::ZERO }
+            if task.outcome.is_none() { task.job.takes * task.job.most_runs() } else { Duration::ZERO }
         };
         let work: Duration = self.ledger.entries.iter().map(left).sum();
         // Links come back within twice `client_lost`, nodes within eight heartbeats; the rest is work.
         let limits = self.settings.head.client_lost * 4 + self.settings.node.heartbeat * 20;
         // Where clients take turns, each task may cost one.
-        let turns = Duration::from_secs(2) * self.ledger.open as u32;
-        let until = self.now + (work * 5 + turns + limits + Duration::from_secs(60));
+        let open = self.ledger.entries.iter().filter(|task| task.outcome.is_none());
+        let turns = Duration::from_secs(2) * open.map(|task| task.job.most_runs()).sum::<u32>();
+        let until = self.now + (work * 2 + turns + limits + Duration::from_secs(60));
         let most = self.steps + MOST_STEPS;
         while !self.is_at_rest() {
             let more = self.step() && self.steps < most;
@@ -100,8 +101,10 @@ impl Sim {
             .map(|(task, entry)| (task, entry.client, entry.place, entry.job.shape))
             .take(5)
             .collect();
-        let held: Vec<_> =
-            self.clients.iter().map(|client| (client.leases.len(), client.core.pending())).collect();
+        let held: Vec<_> = (self.clients.iter().enumerate())
+            .map(|(number, client)| (number, client.slot, client.leases.len(), client.core.pending()))
+            .filter(|(_, _, leases, tasks)| leases + tasks > 0)
+            .collect();
         let leases = self.head.core.status().leases;
         format!(
             "{} open tasks, among them {open:?}; leases and tasks of clients: {held:?}; at the head: {leases:?}",
@@ -124,6 +127,7 @@ fn settings(random: &mut Random) -> Settings {
     node.warm = millis(random.pick(&[5, 200, 10_000]));
     node.head_lost = millis(random.pick(&[1_000, 60_000]));
     node.grace = millis(random.pick(&[20, 500]));
+    node.max_blocked = random.pick(&[0, 1, 3, 8]);
     let client = client::Config {
         max_window: random.pick(&[2, 16, 512]),
         keep_idle: millis(random.pick(&[5, 50, 200])),

@@ -59,5 +59,10 @@ tally! {
     grants: "granted leases",
     recalls: "recalled leases",
     warm: "leases on warm slots",
+    nested: "tasks of tasks",
+    blocked: "waits for tasks of tasks",
+    too_deep: "waits that were one too many",
+    here: "tasks that ran where they were waited for",
+    too_large: "tasks that could not",
     printed: "printed lines",
 }

@@ -147,6 +147,10 @@ pub(crate) enum Event {
         process: usize,
         run: u64,
     },
+    Nests {
+        process: usize,
+        run: u64,
+    },
     Companion {
         process: usize,
         run: u64,
@@ -225,6 +229,7 @@ impl Sim {
             Event::Reconnects { client, key, lease } => self.reconnects(client, key, lease),
             Event::Flushes { client } => self.flush_client(client),
             Event::RunEnds { process, run } => self.run_ends(process, run),
+            Event::Nests { process, run } => self.nests(process, run),
             Event::Companion { process, run } => self.companion_looks(process, run),
             Event::Announces { process, run } => self.announces(process, run),
             Event::TimesOut { process, run } => self.times_out(process, run),

@@ -4,6 +4,10 @@ use super::{Client, Effect, LeaseKey};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
 use paceline_proto::{LeaseId, Shape};
+use std::time::Duration;
+
+/// Longer than it takes to get calls back from a slot.
+const ASKING_TAKES: Duration = Duration::from_millis(20);
 
 impl<Ticket: Clone> Client<Ticket> {
     /// Tell the head when more leases of a shape could be used than it knows. Asks in powers of two, so that a million
@@ -24,11 +28,20 @@ impl<Ticket: Clone> Client<Ticket> {
         if !lease.is_idle() {
             return;
         }
-        if (lease.recalled || self.config.keep_idle.is_zero()) && !self.is_expected(key) {
+        let keep = self.keep_idle(lease.shape);
+        if (lease.recalled || keep.is_zero()) && !self.is_expected(key) {
             self.release(key, out);
         } else {
-            self.wake_at(now + self.config.keep_idle, out);
+            self.wake_at(now + keep, out);
         }
+    }
+
+    /// How long an idle lease of this shape is kept. Calls that wait in other slots will be asked back for it: were it
+    /// given back before they are here, it would be granted again at once, for ever.
+    fn keep_idle(&self, shape: Shape) -> Duration {
+        let queue = &self.shapes[&shape];
+        let busy = queue.leases.iter().filter(|key| !self.leases[key.0].is_idle()).count();
+        if queue.in_flight > busy { self.config.keep_idle.max(ASKING_TAKES) } else { self.config.keep_idle }
     }
 
     /// Tasks wait for the lease's link to open. Were it given back before it did anything, a client far from the head
@@ -46,14 +59,13 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     pub(super) fn release_idle(&mut self, now: Tick, out: &mut Vec<Effect<Ticket>>) {
-        let keep = self.config.keep_idle;
         let mut earliest: Option<Tick> = None;
         for key in self.leases.iter().map(|(key, _)| LeaseKey(key)).collect::<Vec<_>>() {
             let lease = &self.leases[key.0];
             if !lease.is_idle() || self.is_expected(key) {
                 continue;
             }
-            let until = lease.idle_since + keep;
+            let until = lease.idle_since + self.keep_idle(lease.shape);
             if until <= now {
                 self.release(key, out);
             } else {

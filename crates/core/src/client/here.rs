@@ -9,6 +9,8 @@ pub struct Here<Ticket> {
     pub ticket: Ticket,
     pub task: TaskId,
     pub attempt: u32,
+    /// How often it may run again if it raises.
+    pub retries: u32,
     pub function: FunctionId,
     pub bytes: Bytes,
     pub payload: Bytes,
@@ -42,6 +44,7 @@ impl<Ticket: Clone> Client<Ticket> {
             ticket: task.ticket?,
             task: task.id,
             attempt: task.attempts + 1,
+            retries: if task.retry_on.raised { task.retries } else { 0 },
             function: task.function,
             bytes: function.bytes.clone(),
             payload: task.payload,

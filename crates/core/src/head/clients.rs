@@ -126,7 +126,7 @@ impl Head {
         self.dirty = true;
     }
 
-    fn end_leases(&mut self, id: ClientId, out: &mut Vec<Effect>) {
+    pub(super) fn end_leases(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         let Some(client) = self.clients.get(&id) else { return };
         let leases: Vec<LeaseId> = client.leases.values().flatten().copied().collect();
         leases.into_iter().for_each(|lease| self.end(lease, out));

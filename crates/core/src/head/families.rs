@@ -1,7 +1,7 @@
 //! Slots that are clients, too, and tasks that wait for them (HD-7).
 
 use super::{Client, Effect, Family, Head, Lease, LeaseState, Node};
-use paceline_proto::{ClientId, LeaseId, NodeId, Resources};
+use paceline_proto::{ClientId, Death, DeathCause, LeaseId, NodeId, Resources};
 
 impl Head {
     /// The client says which of our leases it has. It works for whoever that lease is for, one task deeper.
@@ -34,11 +34,18 @@ impl Head {
         self.dirty = true;
     }
 
-    /// Slots that died with this lease are clients no more.
-    pub(super) fn forget_under(&mut self, lease: LeaseId, out: &mut Vec<Effect>) {
+    /// Slots that died with this lease are clients no more. One whose node is only out of reach may live, but what it
+    /// wants is for a task that is given up.
+    pub(super) fn end_under(&mut self, lease: LeaseId, death: &Death, out: &mut Vec<Effect>) {
         let under = self.clients.iter().filter(|(_, client)| client.under == Some(lease));
         for id in under.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.forget_client(id, out);
+            if death.cause == DeathCause::NodeLost {
+                self.clients.entry(id).and_modify(|client| client.orphan = true);
+                self.end_leases(id, out);
+                self.note_hunger(id);
+            } else {
+                self.forget_client(id, out);
+            }
         }
     }
 

@@ -108,8 +108,8 @@ impl Head {
         let Some(lease) = self.leases.get(&id).filter(|lease| lease.node == node) else { return };
         let (client, state) = (lease.client, lease.state);
         self.finish(id);
-        if death.is_some() {
-            self.forget_under(id, out);
+        if let Some(death) = &death {
+            self.end_under(id, death, out);
         }
         match state {
             LeaseState::Held { .. } | LeaseState::Recalled { .. } => {

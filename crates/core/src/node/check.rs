@@ -71,7 +71,7 @@ impl Node {
         Ok(())
     }
 
-    fn places_rested(&self) -> bool {
+    pub(super) fn places_rested(&self) -> bool {
         self.places.values().all(|backoff| backoff.deaths() < PATIENCE)
     }
 }
