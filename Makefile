@@ -22,7 +22,7 @@ SEEDS ?= 10000
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help build wheel demo test test-quick test-rust test-python test-bench check check-rust check-python deny \
+.PHONY: help build wheel demo test test-quick test-nightly test-rust test-python test-bench check check-rust check-python deny \
 	format bench fuzz sim sim-nightly clean
 
 help: ## this list
@@ -67,6 +67,9 @@ test-rust: $(VENV)/.tools
 		$(CARGO) test $(LOCKED) --workspace --quiet; \
 	fi
 	$(CARGO) run --quiet --target-dir target --manifest-path examples/rust-quickstart/Cargo.toml
+
+test-nightly: build ## the Python tests that take minutes or gigabytes
+	$(BIN)/python -m pytest -q -m nightly
 
 test-python: build
 	$(BIN)/python -m pytest -q

@@ -25,10 +25,18 @@ from paceline.errors import ClusterClosed, NotConnected, PacelineError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any, NoReturn, TypedDict
 
     from paceline._native import Session
     from paceline._status import Status
+
+    class Limits(TypedDict):
+        """How much this program may hold; None is the default."""
+
+        queue_tasks: int | None
+        queue_bytes: int | None
+        result_bytes: int | None
+
 
 SPARES = 1
 
@@ -60,9 +68,10 @@ class Cluster(_Holder):
     2
     """
 
-    def __init__(self, cpus: int, name: str | None) -> None:
+    def __init__(self, cpus: int, name: str | None, limits: Limits | None = None) -> None:
         self.cpus = cpus
         self.name = name
+        self._limits: Limits = limits or {"queue_tasks": None, "queue_bytes": None, "result_bytes": None}
         self._closed = False
         self._depth = 0
         self._surroundings: tuple[str, list[str]] | None = None
@@ -150,6 +159,7 @@ class Cluster(_Holder):
             directory=directory,
             path=path,
             environment={name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ},
+            **self._limits,
         )
 
     def _refresh(self) -> None:
@@ -171,11 +181,22 @@ class Cluster(_Holder):
         return session.close()
 
 
-def connect(address: str | None = None, *, cpus: int | None = None, name: str | None = None) -> Cluster:
+def connect(
+    address: str | None = None,
+    *,
+    cpus: int | None = None,
+    name: str | None = None,
+    queue_tasks: int | None = None,
+    queue_bytes: int | None = None,
+    result_bytes: int | None = None,
+) -> Cluster:
     """Start a cluster on this machine, inside this program, with one slot for each CPU this process may use.
 
     It becomes the current cluster: remote functions run there. It ends with `close`, at the end of its `with`
     block, by `shutdown`, or with the program. `cpus` sets its size.
+
+    While `queue_tasks` tasks (100,000) or `queue_bytes` bytes of arguments (256,000,000) wait to be sent, `submit`
+    waits for room. Unread results beyond `result_bytes` (a quarter of this process's memory) are kept on disk.
 
     >>> import paceline as pl
     >>> cluster = pl.connect(cpus=1)
@@ -190,7 +211,12 @@ def connect(address: str | None = None, *, cpus: int | None = None, name: str | 
         cpus = usable_cpus()
     else:
         cpus = whole_number("cpus", cpus, least=1)
-    cluster = Cluster(cpus, name)
+    limits: Limits = {
+        "queue_tasks": _at_least("queue_tasks", queue_tasks, 1),
+        "queue_bytes": _at_least("queue_bytes", queue_bytes, 0),
+        "result_bytes": _at_least("result_bytes", result_bytes, 0),
+    }
+    cluster = Cluster(cpus, name, limits)
     if _slot.number is not None:
         return cluster
     _watch_process()
@@ -199,6 +225,10 @@ def connect(address: str | None = None, *, cpus: int | None = None, name: str | 
         _open.append(cluster)
         _follow()
     return cluster
+
+
+def _at_least(name: str, value: int | None, least: int) -> int | None:
+    return None if value is None else whole_number(name, value, least=least)
 
 
 def shutdown() -> None:

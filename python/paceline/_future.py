@@ -46,7 +46,7 @@ class Future(FutureBase, concurrent.futures.Future[T]):
 
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        self.add_done_callback(lambda _: _wake(loop, done))
+        self.add_done_callback(lambda _: wake(loop, done))
         try:
             yield from done
         except asyncio.CancelledError:
@@ -78,7 +78,7 @@ class Future(FutureBase, concurrent.futures.Future[T]):
         raise TypeError("a future cannot be sent to another process; send its result()")
 
 
-def _wake(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+def wake(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
     """Let the one who awaits go on, from whatever thread."""
 
     def set_done() -> None:

@@ -55,7 +55,10 @@ class Function:
     @property
     def name(self) -> str: ...
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
-    def submit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]: ...
+    def submit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+        """Waits while the queue is full, or raises `QueueFull` in a thread that must not."""
+    def offer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Future[Any], Gate | None]:
+        """Never waits. With a gate, the task is submitted once there is room."""
     def map(
         self,
         items: Iterable[Any],
@@ -66,6 +69,17 @@ class Function:
         """Results in input order. `progress` is called from the calling thread with the number of items done."""
     def imap(self, items: Iterable[Any], star: bool, chunksize: int, ordered: bool, lookahead: int) -> Results:
         """Lazy results. At most `lookahead` items are pulled beyond the results already taken."""
+
+@final
+class Gate:
+    """A task that waits for room in the queue."""
+
+    def on_open(self, callback: Callable[[], object]) -> None:
+        """Have this called from the callback thread when the task is submitted or turned away; at once if it is."""
+    def pass_through(self) -> None:
+        """Raises `ClusterClosed` if it was turned away."""
+    def withdraw(self) -> None:
+        """End the task, whether it has been submitted or not."""
 
 @final
 class Results:
@@ -87,6 +101,9 @@ class Session:
         directory: str,
         path: Sequence[str],
         environment: dict[str, str],
+        queue_tasks: int | None,
+        queue_bytes: int | None,
+        result_bytes: int | None,
     ) -> Session:
         """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended."""
     @staticmethod

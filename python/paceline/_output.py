@@ -1,6 +1,6 @@
 """Shows what slots print.
 
-Owns: the prefix of each line. The core calls `emit` on its callback thread with whole lines.
+Owns: the prefix of each line. The core calls `emit` and `warn` on its callback thread with whole lines.
 """
 
 from __future__ import annotations
@@ -33,6 +33,15 @@ def emit(slot: int, stream: int, text: bytes) -> None:
     except Exception:
         # A closed or broken terminal must not end the thread that also runs everybody's callbacks.
         return
+
+
+def warn(text: str) -> None:
+    """Write a line of Paceline's own to `sys.stderr`."""
+    try:
+        if sys.stderr is not None:
+            _write(sys.stderr, f"paceline: {text}\n")
+    except Exception:
+        return  # as above
 
 
 def _prefix(slot: int, target: TextIO) -> str:

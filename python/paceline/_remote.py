@@ -6,7 +6,7 @@ so `__call__` and `submit` only ask whether the function was shipped to the curr
 
 from __future__ import annotations
 
-from paceline import _cluster, _names
+from paceline import _cluster, _names, _room
 from paceline._checks import whole_number
 from paceline._functions import Package, name_of
 from paceline._slot import rebuild
@@ -109,6 +109,9 @@ class RemoteFunction(_Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Start the function on the cluster and return its future.
 
+        While more tasks wait to be sent than may (`connect(queue_tasks=, queue_bytes=)`), it waits for room; in a
+        thread that must not wait, such as that of an event loop, it raises `QueueFull`: see `submit_async`.
+
         >>> import paceline as pl
         >>> with pl.connect(cpus=1):
         ...     pl.remote(max).submit(3, 5).result()
@@ -118,6 +121,24 @@ class RemoteFunction(_Generic[P, R]):
         if session is not self._current()._session or not unchanged():
             function = self._ship()
         return function.submit(args, kwargs)
+
+    async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """As `submit`, for coroutines: while the queue is full, it waits without stopping the event loop.
+
+        >>> import asyncio, paceline as pl
+        >>> async def main():
+        ...     future = await pl.remote(max).submit_async(3, 5)
+        ...     return await future
+        >>> with pl.connect(cpus=1):
+        ...     asyncio.run(main())
+        5
+        """
+        future, gate = self._handle().offer(args, kwargs)
+        if gate is None:
+            await _room.turn()
+        else:
+            await _room.passed(gate)
+        return future
 
     def map(self, items: Iterable[Any], *, chunksize: int | None = None, progress: bool = False) -> list[R]:
         """Call the function with each item, and return the values in the order of the items.
@@ -259,6 +280,10 @@ class RemoteMethod(_Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """See `RemoteFunction.submit`."""
         return self._function.submit(self._instance, *args, **kwargs)
+
+    async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """See `RemoteFunction.submit_async`."""
+        return await self._function.submit_async(self._instance, *args, **kwargs)
 
     def map(self, items: Iterable[Any], *, chunksize: int | None = None, progress: bool = False) -> list[R]:
         """See `RemoteFunction.map`."""

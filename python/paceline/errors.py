@@ -86,13 +86,34 @@ class ClusterClosed(PacelineError):
 
 
 class QueueFull(PacelineError):
-    """More tasks wait to be sent than the queue may hold, in a thread that must not block."""
+    """More tasks wait to be sent than the queue may hold, and the thread that submits must not wait for room: it
+    runs an event loop, a callback or a task.
+
+    `tasks` and `bytes` are what waits, `queue_tasks` and `queue_bytes` how much may.
+    """
 
     code = "queue-full"
-    hint = "wait for some results before submitting more"
 
-    def __init__(self, message: str = "the queue of tasks is full", *, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self,
+        *,
+        where: str = "this thread",
+        tasks: int = 0,
+        bytes: int = 0,
+        queue_tasks: int = 0,
+        queue_bytes: int = 0,
+    ) -> None:
+        self.where = where
+        self.tasks = tasks
+        self.bytes = bytes
+        self.queue_tasks = queue_tasks
+        self.queue_bytes = queue_bytes
+        super().__init__(
+            f"the queue is full: {tasks} of {queue_tasks} tasks and {_megabytes(bytes)} of {_megabytes(queue_bytes)} "
+            f"MB of arguments wait to be sent, and {where} must not wait for room",
+            hint="await submit_async(...) instead, ask for some results before submitting more, use map, or raise "
+            "queue_tasks= or queue_bytes= of connect()",
+        )
 
 
 class NoResources(PacelineError):
@@ -280,6 +301,10 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text.rstrip()}\n"""'
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.3g}" if size < 1e9 else f"{size / 1e6:.0f}"
 
 
 def _task(task: int, function: str) -> str:

@@ -320,3 +320,20 @@ def test_no_deep_learning_framework_is_imported() -> None:
         # First on the path of client and slots alike: an attempt leaves a mark and fails as without the framework.
         files={f"{name}.py": "open(__file__ + '.imported', 'w').close()\nraise ImportError" for name in FRAMEWORKS},
     ).ok()
+
+
+def test_an_idle_slot_that_dies_is_replaced(cluster: pl.Cluster) -> None:
+    """Row 86: whether it had work before or was kept ready, and the books say so."""
+
+    def slots() -> dict[int, int]:
+        return {slot["slot"]: slot["pid"] for node in cluster.nodes for slot in node["slots"] if slot["pid"]}
+
+    assert pl.remote(abs)(-1) == 1
+    before = wait_until(lambda: len(slots()) == 3 and slots(), "two slots and a spare", state=slots)
+    for pid in before.values():
+        os.kill(pid, signal.SIGKILL)
+    after = wait_until(
+        lambda: len(slots()) == 3 and not set(slots()) & set(before) and slots(), "three others", state=slots
+    )
+    assert not set(after.values()) & set(before.values())
+    assert pl.remote(abs).map(range(-100, 0), chunksize=1) == list(range(100, 0, -1))

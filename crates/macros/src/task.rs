@@ -93,6 +93,13 @@ fn methods(function: &ItemFn, signature: &Signature) -> TokenStream {
                 #cluster.submit::<#name>((#(#names,)*))
             }
 
+            /// As `submit`, but never waits for room in the queue.
+            #visibility fn try_submit(
+                #cluster: &::paceline::Cluster, #(#names: #types),*
+            ) -> ::paceline::Result<::paceline::Future<#output>> {
+                #cluster.try_submit::<#name>((#(#names,)*))
+            }
+
             /// Run it for each item and wait for all values, in the order of the items.
             #visibility fn map(
                 #cluster: &::paceline::Cluster,

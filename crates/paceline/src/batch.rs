@@ -1,7 +1,7 @@
 //! The outcomes of the many tasks of one map, kept without a future for each.
 
+use crate::aside::Stored;
 use crate::cell::Waiter;
-use paceline_core::client::Outcome;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ struct Inner {
 enum Store {
     /// Outcomes from index `first` on, with gaps for those still to come.
     InOrder {
-        outcomes: VecDeque<Option<Outcome>>,
+        outcomes: VecDeque<Option<Stored>>,
         first: u32,
     },
-    AsTheyCome(VecDeque<Outcome>),
+    AsTheyCome(VecDeque<Stored>),
 }
 
 impl Batch {
@@ -58,9 +58,9 @@ impl Batch {
         &self.waiter
     }
 
-    pub(crate) fn complete(&self, index: u32, outcome: Outcome) {
+    pub(crate) fn complete(&self, index: u32, outcome: Stored) {
         let mut inner = self.inner.lock();
-        let first_failure = !inner.failed && !matches!(outcome, Outcome::Value(_));
+        let first_failure = !inner.failed && !outcome.is_value();
         inner.failed |= first_failure;
         match &mut inner.store {
             Store::InOrder { outcomes, first } => {
@@ -79,12 +79,12 @@ impl Batch {
     }
 
     /// The next outcome, if it is there.
-    pub fn take_next(&self) -> Option<Outcome> {
+    pub fn take_next(&self) -> Option<Stored> {
         self.inner.lock().store.take_next()
     }
 
     /// All next outcomes that are there.
-    pub fn take_ready(&self, into: &mut Vec<Outcome>) {
+    pub fn take_ready(&self, into: &mut Vec<Stored>) {
         let mut inner = self.inner.lock();
         while let Some(outcome) = inner.store.take_next() {
             into.push(outcome);
@@ -93,7 +93,7 @@ impl Batch {
 }
 
 impl Store {
-    fn take_next(&mut self) -> Option<Outcome> {
+    fn take_next(&mut self) -> Option<Stored> {
         match self {
             Store::InOrder { outcomes, first } => {
                 let outcome = outcomes.front_mut()?.take()?;
@@ -109,30 +109,35 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use paceline_core::client::Outcome;
     use paceline_proto::Bytes;
 
     fn value(byte: u8) -> Outcome {
         Outcome::Value(Bytes::copy_from_slice(&[byte]))
     }
 
+    fn next(batch: &Batch) -> Option<Outcome> {
+        batch.take_next().map(Stored::load)
+    }
+
     #[test]
     fn in_order_waits_for_gaps() {
         let batch = Batch::new(true);
-        batch.complete(1, value(1));
-        assert_eq!(batch.take_next(), None);
-        batch.complete(0, value(0));
+        batch.complete(1, value(1).into());
+        assert!(batch.take_next().is_none());
+        batch.complete(0, value(0).into());
         let mut ready = Vec::new();
         batch.take_ready(&mut ready);
-        assert_eq!(ready, [value(0), value(1)]);
-        batch.complete(2, value(2));
-        assert_eq!(batch.take_next(), Some(value(2)));
+        assert_eq!(ready.into_iter().map(Stored::load).collect::<Vec<_>>(), [value(0), value(1)]);
+        batch.complete(2, value(2).into());
+        assert_eq!(next(&batch), Some(value(2)));
     }
 
     #[test]
     fn as_they_come_does_not() {
         let batch = Batch::new(false);
-        batch.complete(5, value(5));
-        batch.complete(0, value(0));
-        assert_eq!((batch.take_next(), batch.take_next()), (Some(value(5)), Some(value(0))));
+        batch.complete(5, value(5).into());
+        batch.complete(0, value(0).into());
+        assert_eq!((next(&batch), next(&batch)), (Some(value(5)), Some(value(0))));
     }
 }

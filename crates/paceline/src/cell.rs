@@ -3,6 +3,7 @@
 //! * CE-1: an outcome is stored once; whoever looks after hearing of it finds it.
 //! * CE-2: storing it takes no lock that is held while anything waits, and never enters a language runtime.
 
+use crate::aside::Stored;
 use crate::batch::Batch;
 use crate::notify::{Notice, Notifier};
 use paceline_core::client::{Outcome, TaskKey};
@@ -26,7 +27,7 @@ pub enum Ticket {
 }
 
 impl Ticket {
-    pub(crate) fn complete(self, outcome: Outcome, notifier: &Notifier) {
+    pub(crate) fn complete(self, outcome: Stored, notifier: &Notifier) {
         match self {
             Ticket::Cell(cell) => cell.complete(outcome, notifier),
             Ticket::Batch(batch, index) => batch.complete(index, outcome),
@@ -51,7 +52,7 @@ pub struct Cell {
 }
 
 struct Inner {
-    outcome: Option<Outcome>,
+    outcome: Option<Stored>,
     task: (TaskKey, TaskId),
     waiters: Vec<Arc<Waiter>>,
     notice: Option<Notice>,
@@ -91,6 +92,11 @@ impl Cell {
 
     /// The outcome; none while pending, or once it was forgotten.
     pub fn outcome(&self) -> Option<Outcome> {
+        self.stored().map(Stored::load)
+    }
+
+    /// The outcome as it is kept; none while pending, or once it was forgotten.
+    pub fn stored(&self) -> Option<Stored> {
         self.inner.lock().outcome.clone()
     }
 
@@ -99,7 +105,7 @@ impl Cell {
         self.inner.lock().outcome = None;
     }
 
-    fn complete(&self, outcome: Outcome, notifier: &Notifier) {
+    pub(crate) fn complete(&self, outcome: Stored, notifier: &Notifier) {
         let (waiters, notice) = {
             let mut inner = self.inner.lock();
             inner.outcome = Some(outcome);

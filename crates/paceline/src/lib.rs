@@ -21,25 +21,30 @@
 //! the slots.
 #![forbid(unsafe_code)]
 
+mod aside;
 mod batch;
 mod cell;
 pub mod embedded;
 mod host;
+mod memory;
 mod nested;
 mod notify;
 mod pump;
 mod reactor;
+mod room;
 mod rust;
 mod session;
 mod state;
 
+pub use aside::Stored;
 pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
-pub use notify::{Notice, Notifier};
-pub use paceline_core::client::{Charge, Here, Lost, LostCause, Outcome, RetryOn, Spec};
+pub use notify::{Notice, Notifier, in_callback};
+pub use paceline_core::client::{Charge, Here, Lost, LostCause, Outcome, RetryOn, Spec, Waiting};
 pub use paceline_macros::task;
 pub use paceline_proto::{Bytes, DeathCause, FunctionId, OutOfMemory, Resources, Shape, TaskId};
 pub use pump::Waited;
+pub use room::{Full, Gate, Limits, Refused, Warn};
 pub use rust::{
     Builder, Cluster, Configured, Death, Error, Future, Options, Result, Task, init, is_cancelled,
     private as __private,

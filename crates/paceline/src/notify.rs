@@ -4,6 +4,7 @@
 //! The thread is started with the first notice.
 
 use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -12,6 +13,15 @@ pub type Notice = Box<dyn FnOnce() + Send>;
 
 /// Runs a round of notices: a language binding enters its runtime once around all of them.
 pub type Enter = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
+thread_local! {
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is a callback thread: it must never wait for room.
+pub fn in_callback() -> bool {
+    IN_CALLBACK.get()
+}
 
 pub struct Notifier {
     shared: Arc<Shared>,
@@ -42,6 +52,7 @@ impl Notifier {
             let (shared, enter) = (self.shared.clone(), self.enter.clone());
             let thread = std::thread::Builder::new().name("paceline-callbacks".into()).spawn(move || {
                 paceline_net::signals::block_all();
+                IN_CALLBACK.set(true);
                 shared.serve(&enter);
             });
             queue.thread = thread.ok();

@@ -8,6 +8,7 @@
 //! * PU-1: while tasks are pending, somebody leads, or the reactor will within [`TAKE_OVER`].
 //! * PU-2: a leader that leaves wakes one that waits.
 
+use crate::aside::Excess;
 use crate::cell::{Cell, Ticket, Waiter};
 use crate::nested::Nest;
 use crate::session::{Guarded, Shared};
@@ -127,9 +128,11 @@ impl Shared {
                 break Waited::TimedOut;
             }
             self.arm_for_tick(&mut state);
+            let excess = state.inner.take_excess();
             let spot = if may_spin { focus.and_then(|cell| spin_spot(&mut state.inner, cell)) } else { None };
             drop(state);
             may_spin = false;
+            self.set_aside(excess);
             if let Some((key, socket, limit)) = spot {
                 let looked = spin::until_readable(&socket, limit);
                 state = self.state.lock();
@@ -170,11 +173,24 @@ impl Shared {
         Some(result)
     }
 
+    /// Write to disk what is too much for memory. The lock must not be held.
+    pub(crate) fn set_aside(&self, excess: Excess) {
+        if excess.is_empty() {
+            return;
+        }
+        if let Some(warning) = self.aside.write(excess) {
+            let warn = self.warn.clone();
+            self.notifier.push(Box::new(move || warn(&warning)));
+        }
+    }
+
     /// A task was submitted by a thread that does not wait for it. One that submits many reads the links itself now and
     /// then: if the reactor did, the two would be in each other's way.
     pub(crate) fn after_submit(&self, state: &mut Guarded) {
         state.leadership.submitted += 1;
-        if state.leadership.submitted < SUBMITTED || state.leadership.led {
+        // What must go to disk goes there before more is read, and that is the reactor's then.
+        let is_due = state.leadership.submitted >= SUBMITTED && !state.inner.has_excess();
+        if !is_due || state.leadership.led {
             return self.watch_links(state);
         }
         state.leadership.submitted = 0;
@@ -194,7 +210,7 @@ impl Shared {
         if leadership.led || leadership.reactor_reads || leadership.reactor_looks {
             return;
         }
-        if state.inner.core.pending() > 0 || state.inner.has_unsent() {
+        if state.inner.core.pending() > 0 || state.inner.has_unsent() || state.inner.has_excess() {
             leadership.reactor_looks = true;
             self.arm(state, TAKE_OVER);
         }

@@ -1,5 +1,6 @@
 //! The reactor thread: the head's messages, the machine's clock, and the links while nobody else reads them.
 
+use crate::aside::Excess;
 use crate::pump::{LEADER_WAKE, TAKE_OVER, wait_for_links};
 use crate::session::{Guarded, Shared};
 use crate::state::tick;
@@ -29,10 +30,13 @@ impl Shared {
         let mut ready = Vec::new();
         let mut rest = None;
         while !self.closed() {
-            let (reads, writes) = {
-                let state = self.state.lock();
-                (state.leadership.reactor_reads, state.inner.control.pending() > 0)
+            let (reads, writes, excess) = {
+                let mut state = self.state.lock();
+                // A leader sees to it itself.
+                let excess = if state.leadership.led { Excess::default() } else { state.inner.take_excess() };
+                (state.leadership.reactor_reads, state.inner.control.pending() > 0, excess)
             };
+            self.set_aside(excess);
             let interest = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             let mut waits = vec![
                 PollFd::new(&control, interest),

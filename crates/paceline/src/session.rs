@@ -1,5 +1,6 @@
 //! A client of one cluster.
 
+use crate::aside::{Aside, Excess};
 use crate::batch::Batch;
 use crate::cell::{Cell, Ticket, Waiter};
 use crate::embedded::{self, Embedded};
@@ -8,6 +9,7 @@ use crate::nested::{Nest, Nested};
 use crate::notify::{Enter, Notifier};
 use crate::pump::{LEADER_WAKE, Leadership, Waited};
 use crate::reactor;
+use crate::room::{Limits, Warn};
 use crate::state::{Print, State, tick};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec};
@@ -43,7 +45,10 @@ pub(crate) struct Shared {
     pub leader_wake: Wake,
     pub reactor_wake: Wake,
     pub timer: Timer,
-    notifier: Arc<Notifier>,
+    pub notifier: Arc<Notifier>,
+    pub aside: Arc<Aside>,
+    /// Tells the user that a limit cannot be kept.
+    pub warn: Warn,
     closed: AtomicBool,
     reactor: Mutex<Option<JoinHandle<()>>>,
     cpus: u64,
@@ -65,6 +70,11 @@ struct Place {
 /// How often this process has forked off from the one before it. A session belongs to one of them.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
+/// Which of them this process is.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::SeqCst)
+}
+
 /// In a forked child: the sessions of the parent are the parent's, here they are closed. Their threads do not exist
 /// here, so nothing of theirs is touched.
 pub fn after_fork_in_child() {
@@ -84,15 +94,22 @@ impl Shared {
         self.closed.load(Ordering::SeqCst) || self.is_foreign()
     }
 
+    /// What the leader waits for may have come about without a message.
+    fn wake_leader(&self, state: &Guarded) {
+        if state.leadership.led {
+            self.leader_wake.wake();
+        }
+    }
+
     fn is_foreign(&self) -> bool {
-        self.generation != GENERATION.load(Ordering::SeqCst)
+        self.generation != generation()
     }
 }
 
 /// A client of one cluster. Cheap to clone; the cluster ends with [`Session::close`].
 #[derive(Clone)]
 pub struct Session {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What to run, apart from its arguments.
@@ -108,7 +125,7 @@ pub struct Submission {
 }
 
 impl Submission {
-    fn spec(&self, payload: Bytes) -> Spec {
+    pub(crate) fn spec(&self, payload: Bytes) -> Spec {
         let Submission { function, shape, retries, retry_on, timeout, priority } = *self;
         Spec { function, payload, shape, retries, retry_on, timeout, priority }
     }
@@ -121,12 +138,13 @@ impl Session {
         environment: Environment,
         enter: Enter,
         print: Print,
+        limits: Limits,
     ) -> io::Result<Session> {
         let (name, cpus) = (config.name.clone(), config.cpus);
         let mut cluster = Embedded::start(config)?;
         let control = cluster.control();
         let place = Place { host: Box::new(cluster), control, nest: None, name, cpus };
-        Session::open(place, Config::default(), environment, enter, print)
+        Session::open(place, Config::default(), environment, enter, print, limits)
     }
 
     /// Be a client inside a slot, on behalf of the tasks that run there.
@@ -142,7 +160,8 @@ impl Session {
         // What others could use is not kept.
         let config = Config { keep_idle: Duration::ZERO, ..Config::default() };
         // What tasks print goes to the client they work for.
-        let session = Session::open(place, config, environment, enter, Arc::new(|_, _, _| {}))?;
+        let silent: Print = Arc::new(|_, _, _| {});
+        let session = Session::open(place, config, environment, enter, silent, Limits::default())?;
         let shared = Arc::downgrade(&session.shared);
         runtime.on_too_deep(Arc::new(move || {
             if let Some(shared) = shared.upgrade() {
@@ -158,15 +177,20 @@ impl Session {
         environment: Environment,
         enter: Enter,
         print: Print,
+        limits: Limits,
     ) -> io::Result<Session> {
         let Place { host, control, nest, name, cpus } = place;
+        let Limits { queue_tasks, queue_bytes, result_bytes, warn } = limits;
+        let config = Config { queue_tasks, queue_bytes, ..config };
         let links_epoll = Arc::new(Kept::new(epoll::create(CreateFlags::CLOEXEC)?));
         let leader_wake = Wake::new()?;
         epoll::add(&links_epoll, &leader_wake, EventData::new_u64(LEADER_WAKE), EventFlags::IN)?;
         let notifier = Arc::new(Notifier::new(enter));
         let mut core = Client::new(ClientId(u64::from(std::process::id())), &name, config);
         core.set_environment(environment);
-        let mut inner = State::new(core, host, control, links_epoll.clone(), notifier.clone(), print);
+        let aside = Aside::new(result_bytes);
+        let (epoll, notices) = (links_epoll.clone(), notifier.clone());
+        let mut inner = State::new(core, host, control, epoll, notices, print, aside.clone());
         inner.handle(Event::HeadUp);
         let shared = Arc::new(Shared {
             state: Mutex::new(Guarded { inner, leadership: Leadership::default(), armed: None }),
@@ -175,11 +199,13 @@ impl Session {
             reactor_wake: Wake::new()?,
             timer: Timer::new()?,
             notifier,
+            aside,
+            warn,
             closed: AtomicBool::new(false),
             reactor: Mutex::default(),
             cpus,
             name,
-            generation: GENERATION.load(Ordering::SeqCst),
+            generation: generation(),
             nest,
         });
         let mut sessions = SESSIONS.lock();
@@ -200,17 +226,8 @@ impl Session {
         self.shared.state.lock().inner.core.set_environment(environment);
     }
 
-    /// Submit one task with a place of its own for the outcome.
-    pub fn submit(&self, submission: &Submission, payload: Bytes) -> Arc<Cell> {
-        let cell = Cell::new();
-        let mut state = self.shared.state.lock();
-        self.shared.announce(&mut state);
-        submit_to(&mut state, submission, payload, &cell);
-        self.shared.after_submit(&mut state);
-        cell
-    }
-
-    /// Submit one task that the calling thread is about to wait for.
+    /// Submit one task that the calling thread is about to wait for. There is one for each thread at most, so it finds
+    /// room always.
     pub fn submit_for(&self, submission: &Submission, payload: Bytes, waiter: &Arc<Waiter>) -> Arc<Cell> {
         let cell = Cell::new();
         cell.watch(waiter);
@@ -262,7 +279,9 @@ impl Session {
         }
         let (key, id) = cell.key();
         let mut state = self.shared.state.lock();
-        state.inner.act(|core, effects| core.cancel(key, id, anyway, effects))
+        let done = state.inner.act(|core, effects| core.cancel(key, id, anyway, effects));
+        self.shared.wake_leader(&state);
+        done
     }
 
     /// End every task of a batch that has not ended.
@@ -272,11 +291,13 @@ impl Session {
         }
         let mut state = self.shared.state.lock();
         state.inner.act(|core, effects| core.cancel_all(|ticket| ticket.is_of(batch), effects));
+        self.shared.wake_leader(&state);
     }
 
     /// End every task that has not ended.
     pub fn cancel_pending(&self) {
         let mut state = self.shared.state.lock();
+        state.inner.turn_away();
         if state.inner.core.pending() > 0 {
             state.inner.act(|core, effects| core.cancel_all(|_| true, effects));
         }
@@ -284,7 +305,10 @@ impl Session {
 
     /// The outcome of a task that this process ran itself ([`Waited::Here`]).
     pub fn finish_here(&self, here: Here<Ticket>, outcome: Outcome) {
-        here.ticket.complete(outcome, &self.shared.notifier);
+        let mut excess = Excess::default();
+        let stored = self.shared.aside.store(outcome, &mut excess);
+        here.ticket.complete(stored, &self.shared.notifier);
+        self.shared.set_aside(excess);
     }
 
     /// How many CPUs the cluster was started with.
@@ -317,6 +341,7 @@ impl Session {
         }
         let cancelled = {
             let mut state = self.shared.state.lock();
+            state.inner.turn_away();
             state.inner.act(|core, effects| core.close(effects))
         };
         self.shared.leader_wake.wake();
@@ -342,7 +367,7 @@ impl Session {
     }
 }
 
-fn submit_to(state: &mut Guarded, submission: &Submission, payload: Bytes, cell: &Arc<Cell>) {
+pub(crate) fn submit_to(state: &mut Guarded, submission: &Submission, payload: Bytes, cell: &Arc<Cell>) {
     let ticket = Ticket::Cell(cell.clone());
     let spec = submission.spec(payload);
     let (key, id) = state.inner.act(|core, effects| core.submit(tick(), spec, ticket, effects));

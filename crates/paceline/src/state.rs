@@ -3,9 +3,11 @@
 //! * ST-1: effects are carried out in order, under the lock, and none of them blocks or runs user code.
 //! * ST-2: what a slot sent before its death is handed in before the death is.
 
+use crate::aside::{Aside, Excess};
 use crate::cell::Ticket;
 use crate::host::Host;
 use crate::notify::{Notice, Notifier};
+use crate::room::Parked;
 use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey};
 use paceline_net::kept::Kept;
@@ -16,7 +18,7 @@ use paceline_proto::data::{FromSlot, ToSlot};
 use paceline_proto::{LeaseId, SlotId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::OwnedFd;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,9 @@ use std::time::Duration;
 const BATCH_CALLS: usize = 64;
 /// Or once they have this many bytes together.
 const BATCH_BYTES: usize = 16 << 10;
+
+/// Read on only after so many bytes of results went to disk.
+const ROUND: usize = 4 << 20;
 
 /// Prints what user code printed in a slot.
 pub type Print = Arc<dyn Fn(SlotId, Stream, Vec<u8>) + Send + Sync>;
@@ -44,6 +49,11 @@ pub(crate) struct State {
     unsent: Vec<LeaseKey>,
     /// Tasks that have ended.
     pub ended: usize,
+    /// Tasks for which there was no room yet, in the order they came.
+    pub parked: VecDeque<Parked>,
+    aside: Arc<Aside>,
+    /// Large results that are too much for memory.
+    excess: Excess,
     /// When the machine wants a tick.
     pub wake_at: Option<Tick>,
     effects: Vec<Effect<Ticket>>,
@@ -70,6 +80,7 @@ impl State {
         epoll: Arc<Kept>,
         notifier: Arc<Notifier>,
         print: Print,
+        aside: Arc<Aside>,
     ) -> State {
         State {
             core,
@@ -82,6 +93,9 @@ impl State {
             print,
             unsent: Vec::new(),
             ended: 0,
+            parked: VecDeque::new(),
+            aside,
+            excess: Excess::default(),
             wake_at: None,
             effects: Vec::new(),
             messages: Vec::new(),
@@ -90,6 +104,17 @@ impl State {
 
     /// Let the machine do something and carry out what it says.
     pub fn act<R>(&mut self, step: impl FnOnce(&mut Client<Ticket>, &mut Vec<Effect<Ticket>>) -> R) -> R {
+        let result = self.run(step);
+        if !self.parked.is_empty() {
+            self.let_in();
+        }
+        result
+    }
+
+    pub(crate) fn run<R>(
+        &mut self,
+        step: impl FnOnce(&mut Client<Ticket>, &mut Vec<Effect<Ticket>>) -> R,
+    ) -> R {
         let mut effects = std::mem::take(&mut self.effects);
         let result = step(&mut self.core, &mut effects);
         // Carrying out an effect may lead to more.
@@ -119,7 +144,8 @@ impl State {
             Effect::Send { key, now } => self.send(key, now),
             Effect::Finished { ticket, task: _, outcome } => {
                 self.ended += 1;
-                ticket.complete(outcome, &self.notifier);
+                let stored = self.aside.store(outcome, &mut self.excess);
+                ticket.complete(stored, &self.notifier);
             }
             Effect::Started { ticket } => ticket.started(),
             Effect::WakeAt(at) => self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at))),
@@ -175,6 +201,20 @@ impl State {
         }
     }
 
+    /// Whether results wait to be written to disk.
+    pub fn has_excess(&self) -> bool {
+        !self.excess.is_empty()
+    }
+
+    /// What is to be written to disk, for a thread that is about to release the lock.
+    pub fn take_excess(&mut self) -> Excess {
+        std::mem::take(&mut self.excess)
+    }
+
+    pub fn notifier(&self) -> &Notifier {
+        &self.notifier
+    }
+
     pub fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -188,9 +228,14 @@ impl State {
         data.write(&self.epoll, key);
     }
 
-    /// The data link of a lease is ready: read, hand in what came, write what waits.
+    /// The data link of a lease is ready: read, hand in what came, write what waits. Once much has come that must go to
+    /// disk, the rest is left for the next round.
     pub fn on_ready(&mut self, key: LeaseKey) {
-        loop {
+        self.read(key, ROUND);
+    }
+
+    fn read(&mut self, key: LeaseKey, most_excess: usize) {
+        while self.excess.bytes() < most_excess {
             let Some(data) = self.link(key) else { return };
             let received = data.link.receive();
             let healthy = self.take_frames(key);
@@ -255,7 +300,7 @@ impl State {
             HeadToClient::Ended { lease, .. } => {
                 if let Some(key) = self.by_lease.get(&lease).copied() {
                     // ST-2: the process is dead, so all it ever sent is in the socket.
-                    self.on_ready(key);
+                    self.read(key, usize::MAX);
                 }
                 self.handle(Event::FromHead(message));
             }

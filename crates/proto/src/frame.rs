@@ -167,7 +167,12 @@ impl Decoder {
             return Ok(None);
         }
         let count = header.segments.get() as usize;
-        let mut frame = self.buffer.split_to(self.frame_length(&header)).freeze();
+        let length = self.frame_length(&header);
+        let mut frame = self.buffer.split_to(length).freeze();
+        if length >= READ_AHEAD {
+            // What comes next must not keep the memory of a long frame, or be kept by it.
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
         frame.advance(HEADER);
         let segments = (0..count).map(|_| take_segment(&mut frame)).collect();
         Ok(Some(Frame { kind: header.kind, cpu: header.cpu.get(), segments, body: frame }))

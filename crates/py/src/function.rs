@@ -3,7 +3,7 @@
 use crate::future::FutureBase;
 use crate::map::{self, Results};
 use crate::outcome::{self, Of};
-use crate::{payload, waiting};
+use crate::{payload, room, waiting};
 use paceline::{Session, Submission, Waiter};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -37,8 +37,8 @@ impl Function {
             return Err(interrupt);
         }
         let of = Of { task: cell.task(), function: &self.name, node: self.session.node_name() };
-        let outcome = cell.outcome().expect("a satisfied waiter has an outcome");
-        outcome::resolve(py, outcome, &of)
+        let stored = cell.stored().expect("a satisfied waiter has an outcome");
+        outcome::resolve(py, outcome::load(py, stored), &of)
     }
 
     fn submit<'py>(
@@ -48,8 +48,24 @@ impl Function {
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let payload = payload::call(args, Some(kwargs))?;
-        let cell = self.session.submit(&self.submission, payload);
+        let cell = match self.session.try_submit(&self.submission, payload) {
+            Ok(cell) => cell,
+            Err(full) => room::wait(py, self, full)?,
+        };
         FutureBase::make(py, cell, self.session.clone(), self.name.clone())
+    }
+
+    fn offer<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<(Bound<'py, PyAny>, Option<room::Gate>)> {
+        let payload = payload::call(args, Some(kwargs))?;
+        match self.session.try_submit(&self.submission, payload) {
+            Ok(cell) => Ok((FutureBase::make(py, cell, self.session.clone(), self.name.clone())?, None)),
+            Err(full) => room::offer(py, self, full),
+        }
     }
 
     #[pyo3(signature = (items, star, chunksize, progress))]

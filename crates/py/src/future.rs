@@ -49,6 +49,12 @@ enum Resolved {
     Cancelled,
 }
 
+enum Ending {
+    Value,
+    Error,
+    Cancelled,
+}
+
 #[derive(Default)]
 struct Extras {
     condition: Option<Py<PyAny>>,
@@ -120,7 +126,8 @@ impl FutureBase {
         }
         let task = self.task()?;
         // Decoding may run user code, so no lock is held; if two threads do it, the first one's result is kept.
-        let resolved = match task.cell.outcome() {
+        let outcome = task.cell.stored().map(|stored| outcome::load(py, stored));
+        let resolved = match outcome {
             None => match &self.python.lock().result {
                 Some(result) => return Ok(result.clone_ref(py)),
                 None => Resolved::Cancelled,
@@ -143,12 +150,27 @@ impl FutureBase {
         Ok(kept)
     }
 
+    /// How a task that is done has ended. Its value is left as it is: whoever asks for it reads it, maybe from disk.
+    fn ending(&self) -> Ending {
+        match &self.python.lock().result {
+            Some(Resolved::Value(_)) => return Ending::Value,
+            Some(Resolved::Error(_)) => return Ending::Error,
+            Some(Resolved::Cancelled) => return Ending::Cancelled,
+            None => {}
+        }
+        match self.cell().and_then(|cell| cell.stored()) {
+            Some(stored) if stored.is_value() => Ending::Value,
+            Some(stored) if !stored.is_cancelled() => Ending::Error,
+            _ => Ending::Cancelled,
+        }
+    }
+
     fn is_cancelled(&self) -> bool {
         if let Some(result) = &self.python.lock().result {
             return matches!(result, Resolved::Cancelled);
         }
-        let outcome = self.cell().filter(|cell| cell.is_done()).and_then(|cell| cell.outcome());
-        matches!(outcome, Some(Outcome::Cancelled))
+        let stored = self.cell().filter(|cell| cell.is_done()).and_then(|cell| cell.stored());
+        stored.is_some_and(|stored| stored.is_cancelled())
     }
 }
 
@@ -392,10 +414,10 @@ fn tell_waiters(future: &Bound<'_, FutureBase>, known: Option<&Py<PyList>>) -> P
         extras.waiters.as_ref().or(known).map(|waiters| waiters.clone_ref(py))
     };
     let Some(waiters) = waiters else { return Ok(()) };
-    let method = match this.resolved(py)? {
-        Resolved::Value(_) => intern!(py, "add_result"),
-        Resolved::Error(_) => intern!(py, "add_exception"),
-        Resolved::Cancelled => intern!(py, "add_cancelled"),
+    let method = match this.ending() {
+        Ending::Value => intern!(py, "add_result"),
+        Ending::Error => intern!(py, "add_exception"),
+        Ending::Cancelled => intern!(py, "add_cancelled"),
     };
     for waiter in waiters.bind(py).iter() {
         waiter.call_method1(method, (future,))?;

@@ -1,7 +1,7 @@
 //! The Rust core as a Python module: `paceline._native`.
 //!
 //! The only crate that knows Python. Small files: values ([`values`], [`scalar`]), the client's classes ([`session`],
-//! [`function`], [`future`], [`map`], [`waiting`], [`watch`]), and the slot's side ([`zygote`], [`slot`]).
+//! [`function`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), and the slot's side ([`zygote`], [`slot`]).
 //!
 //! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
 //! * PY-2: every wait releases the interpreter lock and lets Ctrl-C through within 100 ms.
@@ -13,6 +13,7 @@ mod future;
 mod map;
 mod outcome;
 mod payload;
+mod room;
 mod scalar;
 mod session;
 mod slot;
@@ -28,6 +29,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<future::FutureBase>()?;
     module.add_class::<function::Function>()?;
     module.add_class::<map::Results>()?;
+    module.add_class::<room::Gate>()?;
     module.add_class::<session::Session>()?;
     module.add_class::<zygote::Zygote>()?;
     module.add_class::<zygote::Birth>()?;

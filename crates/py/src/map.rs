@@ -1,14 +1,15 @@
 //! Many tasks of one function: `map` at once, `imap` lazily.
 //!
-//! * MA-1: at most [`AHEAD`] tasks of a map (or the look-ahead of an imap) are encoded and not yet answered, so an
-//!   input of any length needs bounded memory beyond its results.
+//! * MA-1: at most [`AHEAD`] tasks of a map (or the look-ahead of an imap) are encoded and not yet answered, and none
+//!   is added while there is no room in the queue and some are under way. So an input of any length needs bounded
+//!   memory beyond its results, and goes on whatever others have in the queue.
 //! * MA-2: whatever ends a map early ends its tasks.
 
 use crate::function::Function;
 use crate::outcome::{self, Of};
 use crate::{payload, waiting};
 use bytes::Bytes;
-use paceline::{Batch, Outcome, Session, Submission, TaskId, Ticket};
+use paceline::{Batch, Session, Stored, Submission, TaskId, Ticket};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 const AHEAD: usize = 4096;
 /// Tasks handed to the session in one go.
 const FEED: usize = 64;
+/// Or bytes of them.
+const FEED_BYTES: usize = 1 << 20;
 /// Chunks for each slot, if the user does not say: as `multiprocessing.Pool` has it.
 const CHUNKS_PER_SLOT: usize = 4;
 
@@ -65,12 +68,13 @@ impl Feeder {
 
     fn encode(&mut self, py: Python<'_>, count: usize, payloads: &mut Vec<Bytes>) -> PyResult<()> {
         let mut items = self.items.bind(py).clone();
-        while payloads.len() < count {
+        let mut bytes = 0;
+        while payloads.len() < count && bytes < FEED_BYTES {
             if self.chunksize == 1 {
-                match items.next() {
-                    Some(item) => payloads.push(payload::item(&item?, self.star)?),
-                    None => return self.end(),
-                }
+                let Some(item) = items.next() else { return self.end() };
+                let payload = payload::item(&item?, self.star)?;
+                bytes += payload.len();
+                payloads.push(payload);
                 continue;
             }
             let chunk = PyList::empty(py);
@@ -80,7 +84,9 @@ impl Feeder {
             if chunk.is_empty() {
                 return self.end();
             }
-            payloads.push(payload::chunk(&chunk, self.star)?);
+            let payload = payload::chunk(&chunk, self.star)?;
+            bytes += payload.len();
+            payloads.push(payload);
         }
         Ok(())
     }
@@ -137,7 +143,7 @@ fn drive<'py>(
     let mut taken = 0;
     loop {
         let under_way = feeder.fed as usize - batch.done();
-        if !feeder.exhausted && under_way < AHEAD {
+        if !feeder.exhausted && under_way < AHEAD && (under_way == 0 || function.session.has_room()) {
             // Large chunks one by one: the first slot starts while the second chunk is encoded.
             let count = if feeder.chunksize > FEED { 1 } else { FEED };
             feeder.feed(py, &function.session, &function.submission, batch, count)?;
@@ -150,8 +156,8 @@ fn drive<'py>(
         batch.take_ready(&mut ready);
         if !ready.is_empty() {
             taken += ready.len();
-            for outcome in ready.drain(..) {
-                append(function, &results, outcome, feeder.chunksize > 1)?;
+            for stored in ready.drain(..) {
+                append(function, &results, stored, feeder.chunksize > 1)?;
             }
             if let Some(progress) = progress {
                 progress.call1((results.len(),))?;
@@ -172,10 +178,10 @@ fn drive<'py>(
     }
 }
 
-fn append(function: &Function, results: &Bound<'_, PyList>, outcome: Outcome, chunk: bool) -> PyResult<()> {
+fn append(function: &Function, results: &Bound<'_, PyList>, stored: Stored, chunk: bool) -> PyResult<()> {
     let py = results.py();
     let of = Of { task: TaskId(0), function: &function.name, node: function.session.node_name() };
-    let value = outcome::resolve_item(py, outcome, &of)?;
+    let value = outcome::resolve_item(py, outcome::load(py, stored), &of)?;
     if chunk {
         results.call_method1(pyo3::intern!(py, "extend"), (value,)).map(drop)
     } else {
@@ -231,7 +237,8 @@ impl Results {
                 return Ok(Some(value));
             }
             let under_way = lazy.feeder.fed as usize - lazy.taken;
-            if !lazy.feeder.exhausted && lazy.failed.is_none() && under_way < self.lookahead {
+            let is_wanted = under_way < self.lookahead && (under_way == 0 || self.session.has_room());
+            if !lazy.feeder.exhausted && lazy.failed.is_none() && is_wanted {
                 let count = (self.lookahead - under_way).min(FEED);
                 match lazy.feeder.feed(py, &self.session, &self.submission, &self.batch, count) {
                     Err(error) if error.is_instance_of::<PyException>(py) => lazy.failed = Some(error),
@@ -240,10 +247,10 @@ impl Results {
             }
             // Read before looking: what comes in between ends the wait at once.
             let done = self.batch.done();
-            if let Some(outcome) = self.batch.take_next() {
+            if let Some(stored) = self.batch.take_next() {
                 lazy.taken += 1;
                 let of = Of { task: TaskId(0), function: &self.name, node: self.session.node_name() };
-                let value = outcome::resolve_item(py, outcome, &of)?;
+                let value = outcome::resolve_item(py, outcome::load(py, stored), &of)?;
                 if lazy.feeder.chunksize == 1 {
                     return Ok(Some(value.unbind()));
                 }

@@ -1,7 +1,7 @@
 //! What a task's outcome is to Python: a value, or an exception to raise.
 
 use crate::values;
-use paceline::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, TaskId};
+use paceline::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, Stored, TaskId};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,6 +13,11 @@ pub struct Of<'a> {
     pub function: &'a str,
     /// Where it ran.
     pub node: &'a str,
+}
+
+/// An outcome that was kept. The disk is asked for it without the interpreter.
+pub fn load(py: Python<'_>, stored: Stored) -> Outcome {
+    if stored.is_on_disk() { py.detach(|| stored.load()) } else { stored.load() }
 }
 
 /// The value, or the exception.

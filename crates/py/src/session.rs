@@ -2,7 +2,7 @@
 
 use crate::function::Function;
 use crate::{slot, waiting};
-use paceline::{Bytes, Resources, RetryOn, Shape, Submission, embedded};
+use paceline::{Bytes, Limits, Resources, RetryOn, Shape, Submission, embedded};
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
@@ -22,7 +22,8 @@ pub struct Session {
 #[pymethods]
 impl Session {
     #[staticmethod]
-    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment))]
+    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn embedded(
         cpus: u64,
         spares: u64,
@@ -30,6 +31,9 @@ impl Session {
         directory: String,
         path: Vec<String>,
         environment: BTreeMap<String, String>,
+        queue_tasks: Option<usize>,
+        queue_bytes: Option<usize>,
+        result_bytes: Option<usize>,
     ) -> PyResult<Session> {
         if cpus == 0 {
             return Err(PyValueError::new_err("a cluster needs at least one CPU"));
@@ -39,7 +43,14 @@ impl Session {
         let name = if name.trim().is_empty() { "localhost" } else { name.trim() }.to_owned();
         let config = embedded::Config { cpus, spares, command, variables: Vec::new(), name };
         let around = Environment { directory, path, variables: variables.clone() };
-        let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print))
+        let usual = Limits::default();
+        let limits = Limits {
+            queue_tasks: queue_tasks.unwrap_or(usual.queue_tasks),
+            queue_bytes: queue_bytes.unwrap_or(usual.queue_bytes),
+            result_bytes,
+            warn: Arc::new(warn),
+        };
+        let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print), limits)
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok(Session { inner, variables })
     }
@@ -146,6 +157,17 @@ fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
             module.getattr(intern!(py, "emit"))?.call1((slot.0, stream, PyBytes::new(py, &text)))
         });
         if let Err(error) = printed {
+            error.write_unraisable(py, None);
+        }
+    });
+}
+
+fn warn(text: &str) {
+    Python::attach(|py| {
+        let warned = py
+            .import(intern!(py, "paceline._output"))
+            .and_then(|module| module.getattr(intern!(py, "warn"))?.call1((text,)));
+        if let Err(error) = warned {
             error.write_unraisable(py, None);
         }
     });

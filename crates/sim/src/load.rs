@@ -118,6 +118,11 @@ impl Sim {
         let count = self.random.pick(&[1, 1, 4, 40]).min(room);
         for _ in 0..count {
             let job = self.load.job(&mut self.random);
+            if !self.clients[client].core.has_room(job.size) {
+                // It comes again, as one would who waits for room.
+                self.ledger.tally.full += 1;
+                return;
+            }
             self.submit_job(client, job);
         }
     }

@@ -90,6 +90,7 @@ impl Sim {
     pub(crate) fn is_at_rest(&self) -> bool {
         self.ledger.open == 0
             && self.clients.iter().all(|client| client.leases.is_empty() && client.core.pending() == 0)
+            && self.clients.iter().all(|client| client.core.has_room(usize::MAX))
             && self.head.core.status().leases.is_empty()
     }
 
@@ -131,6 +132,9 @@ fn settings(random: &mut Random) -> Settings {
         max_window: random.pick(&[2, 16, 512]),
         keep_idle: millis(random.pick(&[5, 50, 200])),
         max_leases: random.pick(&[2, 2000]),
+        window_bytes: random.pick(&[1_000, 4 << 20]),
+        queue_tasks: random.pick(&[1, 10, 100_000]),
+        queue_bytes: random.pick(&[1_000, 256_000_000]),
         ..client::Config::default()
     };
     let micros =

@@ -31,6 +31,7 @@ macro_rules! tally {
 
 tally! {
     tasks: "tasks",
+    full: "times a queue was full",
     values: "values",
     raised: "exceptions",
     unsendable: "unsendable values",

@@ -49,6 +49,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.finish_unplaced(key, Outcome::Cancelled, out);
             return (key, id);
         }
+        self.waiting.add(self.tasks[key.0].payload.len());
         self.shapes.entry(shape).or_default().push(key, priority);
         self.fill(now, shape, out);
         self.demand_changed(shape, out);
@@ -68,6 +69,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         let Some((lease, seq)) = task.sent else {
             let (shape, priority) = (task.shape, task.priority);
+            self.waiting.remove(task.payload.len());
             self.shapes.get_mut(&shape).expect("a queued task has a queue").remove(key, priority);
             self.finish_unplaced(key, Outcome::Cancelled, out);
             self.demand_changed(shape, out);
@@ -102,6 +104,7 @@ impl<Ticket: Clone> Client<Ticket> {
             }
         }
         for key in queued {
+            self.waiting.remove(self.tasks[key.0].payload.len());
             self.finish_unplaced(key, Outcome::Cancelled, out);
         }
         for (key, id) in in_flight {
@@ -179,6 +182,7 @@ impl<Ticket: Clone> Client<Ticket> {
             return false;
         }
         queue.pop();
+        self.waiting.remove(task.payload.len());
         queue.in_flight += 1;
         let memory = self.slots.entry((lease.node, lease.slot)).or_default();
         if memory.environment != self.environment_version {
@@ -210,6 +214,7 @@ impl<Ticket: Clone> Client<Ticket> {
         task.sent = None;
         task.started = false;
         let (id, shape, priority) = (task.id, task.shape, task.priority);
+        self.waiting.add(task.payload.len());
         let queue = self.shapes.entry(shape).or_default();
         queue.put_back(key, priority, |other| self.tasks[other.0].id < id);
     }

@@ -27,6 +27,7 @@ impl<Ticket: Clone> Client<Ticket> {
             for queue in self.shapes.values_mut() {
                 for key in queue.drain() {
                     let task = self.tasks.remove(key.0);
+                    self.waiting.remove(task.payload.len());
                     if let Some(ticket) = task.ticket {
                         let outcome = Outcome::TooDeep { needs: task.shape.needs };
                         out.push(Effect::Finished { ticket, task: task.id, outcome });
@@ -37,6 +38,7 @@ impl<Ticket: Clone> Client<Ticket> {
         };
         self.demand_changed(shape, out);
         let task = self.tasks.remove(key.0);
+        self.waiting.remove(task.payload.len());
         let function = self.functions.get(task.function).expect("a task names a function that was defined");
         Some(Here {
             ticket: task.ticket?,

@@ -16,6 +16,8 @@ pub(super) struct InFlight {
     pub task: TaskKey,
     /// How long it was expected to run when it was sent.
     pub expected: Duration,
+    /// What its arguments take.
+    pub bytes: usize,
     /// Asked back; it will be answered one way or the other.
     pub withdrawing: bool,
 }
@@ -51,6 +53,8 @@ pub(super) struct Lease {
     last_sent: Seq,
     in_flight: VecDeque<InFlight>,
     backlog: Duration,
+    /// What the arguments of all calls in flight take.
+    bytes: usize,
     /// Replies received.
     pub replies: u64,
     acked: u64,
@@ -83,6 +87,7 @@ impl Lease {
             last_sent: Seq(0),
             in_flight: VecDeque::new(),
             backlog: Duration::ZERO,
+            bytes: 0,
             replies: 0,
             acked: 0,
             unacked_bytes: 0,
@@ -122,7 +127,9 @@ impl Lease {
             1 => expected.is_none_or(|expected| expected < config.long_task),
             length => {
                 let Some(expected) = expected else { return false };
-                length < config.max_window && self.backlog + expected <= config.ahead
+                length < config.max_window
+                    && self.bytes < config.window_bytes
+                    && self.backlog + expected <= config.ahead
             }
         }
     }
@@ -141,8 +148,11 @@ impl Lease {
             self.last_progress = now;
         }
         self.backlog += expected;
-        self.in_flight.push_back(InFlight { seq, task, expected, withdrawing: false });
-        self.calls.push(call(seq));
+        let call = call(seq);
+        let bytes = call.payload.len();
+        self.bytes += bytes;
+        self.in_flight.push_back(InFlight { seq, task, expected, bytes, withdrawing: false });
+        self.calls.push(call);
         seq
     }
 
@@ -154,6 +164,7 @@ impl Lease {
         };
         let call = self.in_flight.remove(place)?;
         self.backlog = self.backlog.saturating_sub(call.expected);
+        self.bytes -= call.bytes;
         if self.long_running == Some(seq) {
             self.long_running = None;
         }
@@ -163,6 +174,7 @@ impl Lease {
     /// Everything in flight, as the lease ends.
     pub fn take_in_flight(&mut self) -> VecDeque<InFlight> {
         self.backlog = Duration::ZERO;
+        self.bytes = 0;
         self.calls.clear();
         std::mem::take(&mut self.in_flight)
     }
@@ -192,6 +204,7 @@ impl Lease {
         let taken: Vec<InFlight> = self.in_flight.drain(keep..).collect();
         for call in &taken {
             self.backlog = self.backlog.saturating_sub(call.expected);
+            self.bytes -= call.bytes;
         }
         if let Some(first) = taken.first() {
             self.calls.retain(|call| call.seq < first.seq);
@@ -267,6 +280,10 @@ impl Lease {
         let backlog: Duration = self.in_flight.iter().map(|call| call.expected).sum();
         if backlog != self.backlog {
             return Err(format!("LS-2: backlog of {:?} is {backlog:?}, not {:?}", self.id, self.backlog));
+        }
+        let bytes: usize = self.in_flight.iter().map(|call| call.bytes).sum();
+        if bytes != self.bytes {
+            return Err(format!("LS-2: {bytes} bytes are in flight on {:?}, not {}", self.id, self.bytes));
         }
         Ok(())
     }

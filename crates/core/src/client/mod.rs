@@ -10,9 +10,9 @@
 //! * CL-5: first come, first served within one priority and shape.
 //! * CL-6: a function's bytes go to a slot once, before the first call that names it.
 //!
-//! One file an event family: [`dispatch`] (submitting, filling windows), [`replies`], [`deaths`], [`withdraw`] (taking
-//! back), [`demand`] (how many leases to hold), [`links`] (grants and connections), [`here`] (tasks that run in the
-//! client itself).
+//! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
+//! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
+//! [`here`] (tasks that run in the client itself).
 
 mod deaths;
 mod demand;
@@ -23,6 +23,7 @@ mod lease;
 mod links;
 mod queue;
 mod replies;
+mod room;
 mod task;
 mod withdraw;
 
@@ -31,6 +32,7 @@ mod tests;
 
 pub use functions::Estimate;
 pub use here::Here;
+pub use room::Waiting;
 pub use task::{Charge, Lost, LostCause, Outcome, RetryOn, Spec, TaskKey};
 
 use crate::Tick;
@@ -66,6 +68,11 @@ pub struct Config {
     pub max_leases: u32,
     /// This many deaths charged to one task end it.
     pub poison: u32,
+    /// Beyond its first two calls, so many bytes of arguments are in flight on one lease.
+    pub window_bytes: usize,
+    /// Whoever submits is to wait while so many tasks have not been sent, or so many bytes of arguments.
+    pub queue_tasks: usize,
+    pub queue_bytes: usize,
 }
 
 impl Default for Config {
@@ -78,6 +85,9 @@ impl Default for Config {
             keep_idle: Duration::from_millis(200),
             max_leases: 2000,
             poison: 3,
+            window_bytes: 4 << 20,
+            queue_tasks: 100_000,
+            queue_bytes: 256_000_000,
         }
     }
 }
@@ -142,6 +152,7 @@ pub struct Client<Ticket> {
     tasks: Slab<Task<Ticket>>,
     next_task: TaskId,
     shapes: BTreeMap<Shape, Queue>,
+    waiting: Waiting,
     leases: Slab<Lease>,
     lease_keys: HashMap<LeaseId, LeaseKey>,
     slots: BTreeMap<(NodeId, SlotId), SlotMemory>,
@@ -161,6 +172,7 @@ impl<Ticket: Clone> Client<Ticket> {
             tasks: Slab::new(),
             next_task: TaskId(1),
             shapes: BTreeMap::new(),
+            waiting: Waiting::default(),
             leases: Slab::new(),
             lease_keys: HashMap::new(),
             slots: BTreeMap::new(),
@@ -241,13 +253,14 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// How many tasks have not been handed to a slot.
     pub fn queued(&self) -> usize {
-        self.shapes.values().map(Queue::len).sum()
+        self.waiting.tasks
     }
 
     /// End everything: what is pending is cancelled. Returns how many tasks that were.
     pub fn close(&mut self, out: &mut Vec<Effect<Ticket>>) -> usize {
         self.closed = true;
         self.shapes.clear();
+        self.waiting = Waiting::default();
         let mut count = 0;
         for (_, task) in std::mem::take(&mut self.tasks) {
             if let Some(ticket) = task.ticket {
@@ -279,6 +292,7 @@ impl<Ticket: Clone> Client<Ticket> {
         // Whoever submits such a task again is told again: a larger node may have come.
         queue.wanted = 0;
         for key in queue.drain() {
+            self.waiting.remove(self.tasks[key.0].payload.len());
             self.finish_unplaced(key, Outcome::Unplaceable { needs: shape.needs, largest }, out);
         }
     }
@@ -286,14 +300,19 @@ impl<Ticket: Clone> Client<Ticket> {
     /// The first broken invariant, if any.
     pub fn check(&self) -> Result<(), String> {
         let mut places: HashMap<TaskKey, u32> = HashMap::new();
+        let mut waiting = Waiting::default();
         for (shape, queue) in &self.shapes {
             for key in queue.iter() {
+                waiting.add(self.tasks.get(key.0).map_or(0, |task| task.payload.len()));
                 *places.entry(key).or_default() += 1;
                 let task = self.tasks.get(key.0).ok_or(format!("CL-2: {key:?} is queued but unknown"))?;
                 if task.shape != *shape || task.sent.is_some() {
                     return Err(format!("CL-2: {:?} is queued wrongly", task.id));
                 }
             }
+        }
+        if waiting != self.waiting {
+            return Err(format!("RM-1: {waiting:?} wait, not {:?}", self.waiting));
         }
         for tasks in self.shapes.values().flat_map(Queue::by_priority) {
             if !tasks.iter().is_sorted_by_key(|key| self.tasks[key.0].id) {

@@ -4,7 +4,7 @@ use super::future::{block, resolve};
 use super::task::{self, Task};
 use super::{Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
-use crate::{Bytes, FunctionId, Session, Submission, Waiter};
+use crate::{Bytes, Full, FunctionId, Limits, Refused, Session, Submission, Waiter};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -29,11 +29,14 @@ pub struct Cluster {
 }
 
 /// How large a cluster is to be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 #[must_use = "start() starts it"]
 pub struct Builder {
     cpus: Option<u64>,
     name: Option<String>,
+    queue_tasks: Option<usize>,
+    queue_bytes: Option<usize>,
+    result_bytes: Option<usize>,
 }
 
 impl Builder {
@@ -45,6 +48,32 @@ impl Builder {
     /// What the cluster is called in its status.
     pub fn name(self, name: impl Into<String>) -> Builder {
         Builder { name: Some(name.into()), ..self }
+    }
+
+    /// How many tasks may wait to be sent to a slot (100,000). Beyond, submitting waits.
+    pub fn queue_tasks(self, tasks: usize) -> Builder {
+        Builder { queue_tasks: Some(tasks), ..self }
+    }
+
+    /// How many bytes their arguments may have together (256,000,000). Beyond, submitting waits.
+    pub fn queue_bytes(self, bytes: usize) -> Builder {
+        Builder { queue_bytes: Some(bytes), ..self }
+    }
+
+    /// How many bytes of results may be in memory before somebody asks for them (a quarter of the memory that this
+    /// process may use). Beyond, large ones are in a file without a name, under `TMPDIR`.
+    pub fn result_bytes(self, bytes: usize) -> Builder {
+        Builder { result_bytes: Some(bytes), ..self }
+    }
+
+    fn limits(&self) -> Limits {
+        let Limits { queue_tasks, queue_bytes, warn, .. } = Limits::default();
+        Limits {
+            queue_tasks: self.queue_tasks.unwrap_or(queue_tasks).max(1),
+            queue_bytes: self.queue_bytes.unwrap_or(queue_bytes),
+            result_bytes: self.result_bytes,
+            warn,
+        }
     }
 
     /// Start it. Returns at once: slots come up in the background.
@@ -61,6 +90,7 @@ impl Builder {
         if cpus == 0 {
             return Err(Error::NotANumberOfCpus { cpus: 0.0 });
         }
+        let limits = self.limits();
         let config = Config {
             cpus,
             spares: SPARES,
@@ -71,7 +101,7 @@ impl Builder {
         let directory = std::env::current_dir().map_err(|error| Error::Start(Arc::new(error)))?;
         let directory = directory.to_string_lossy().into_owned();
         let around = Environment { directory, path: Vec::new(), variables: Vec::new() };
-        let session = Session::embedded(config, around, Arc::new(|run| run()), Arc::new(print))
+        let session = Session::embedded(config, around, Arc::new(|run| run()), Arc::new(print), limits)
             .map_err(|error| Error::Start(Arc::new(error)))?;
         Ok(Cluster { session, functions: RwLock::default() })
     }
@@ -85,7 +115,7 @@ impl Cluster {
 
     /// A cluster inside this process, of a size to be chosen.
     pub fn embedded() -> Builder {
-        Builder { cpus: None, name: None }
+        Builder::default()
     }
 
     /// Run a task and wait for its value.
@@ -93,9 +123,16 @@ impl Cluster {
         self.call_with::<T>(T::OPTIONS, arguments)
     }
 
-    /// Have a task run; its value comes with the future. What stands in the way of submitting it does, too.
+    /// Have a task run; its value comes with the future. What stands in the way of submitting it does, too. Waits while
+    /// more tasks than may be have not been sent to a slot ([`Builder::queue_tasks`]); in a callback or a task, which
+    /// must not wait, that is [`Error::QueueFull`].
     pub fn submit<T: Task>(&self, arguments: T::Arguments) -> Future<T::Output> {
         self.submit_with::<T>(T::OPTIONS, arguments)
+    }
+
+    /// As [`Cluster::submit`], but never waits: with no room for one more, this fails with [`Error::QueueFull`].
+    pub fn try_submit<T: Task>(&self, arguments: T::Arguments) -> Result<Future<T::Output>> {
+        self.try_submit_with::<T>(T::OPTIONS, arguments)
     }
 
     /// Run a task for each of these arguments and wait for all values, in the order of the arguments. The first that
@@ -119,12 +156,23 @@ impl Cluster {
         arguments: T::Arguments,
     ) -> Future<T::Output> {
         match self.prepare::<T>(options, &arguments) {
-            Ok((submission, payload)) => {
-                let cell = self.session.submit(&submission, payload);
-                Future::new(self.session.clone(), cell, T::NAME)
-            }
+            Ok((submission, payload)) => match self.session.submit(&submission, payload) {
+                Ok(cell) => Future::new(self.session.clone(), cell, T::NAME),
+                Err(Refused::Full(full)) => Future::failed(queue_full::<T>(&full)),
+                Err(Refused::Closed) => Future::failed(Error::Closed),
+            },
             Err(error) => Future::failed(error),
         }
+    }
+
+    pub(crate) fn try_submit_with<T: Task>(
+        &self,
+        options: Options,
+        arguments: T::Arguments,
+    ) -> Result<Future<T::Output>> {
+        let (submission, payload) = self.prepare::<T>(options, &arguments)?;
+        let cell = self.session.try_submit(&submission, payload).map_err(|full| queue_full::<T>(&full))?;
+        Ok(Future::new(self.session.clone(), cell, T::NAME))
     }
 
     fn prepare<T: Task>(&self, options: Options, arguments: &T::Arguments) -> Result<(Submission, Bytes)> {
@@ -169,6 +217,10 @@ impl Drop for Cluster {
 
 pub(crate) fn payload<T: Task>(arguments: &T::Arguments) -> Result<Bytes> {
     task::encode(arguments).map_err(|message| Error::Encode { task: T::NAME, what: "an argument", message })
+}
+
+fn queue_full<T: Task>(full: &Full) -> Error {
+    Error::QueueFull { task: T::NAME, waiting: full.waiting, most: full.most }
 }
 
 fn usable_cpus() -> u64 {

@@ -1,7 +1,7 @@
 //! What can go wrong, as the caller sees it.
 
 use super::task::{self, Failure};
-use crate::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, Resources};
+use crate::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, Resources, Waiting};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -38,6 +38,12 @@ pub enum Error {
     /// Bytes are not what their type says.
     #[error("{what} of {task} cannot be decoded: {message}")]
     Decode { task: &'static str, what: &'static str, message: String },
+    /// More tasks, or bytes of their arguments, wait to be sent than may.
+    #[error(
+        "no room for {task}: {} of {} tasks and {} of {} bytes wait to be sent",
+        waiting.tasks, most.tasks, waiting.bytes, most.bytes
+    )]
+    QueueFull { task: &'static str, waiting: Waiting, most: Waiting },
     #[error("the cluster is closed")]
     Closed,
     #[error("not a number of CPUs: {cpus}")]
@@ -89,6 +95,7 @@ impl Error {
             Error::Unplaceable { .. } => "no-resources",
             Error::Encode { .. } => "not-serializable",
             Error::Decode { .. } => "not-deserializable",
+            Error::QueueFull { .. } => "queue-full",
             Error::Closed => "cluster-closed",
             Error::NotANumberOfCpus { .. } => "bad-cpus",
             Error::NotInitialised => "not-initialised",
@@ -110,6 +117,7 @@ impl Error {
             Error::Unplaceable { .. } => "ask for fewer CPUs, or start the cluster with more",
             Error::Encode { .. } => "derive serde::Serialize, and use string or integer keys in maps",
             Error::Decode { .. } => "types whose Serialize and Deserialize differ cannot travel",
+            Error::QueueFull { .. } => "submit() waits for room; or raise queue_tasks() or queue_bytes()",
             Error::Closed => "the Cluster was dropped or closed: keep it as long as its futures",
             Error::NotANumberOfCpus { .. } => "give a number from 0 on, such as 0.5",
             Error::NotInitialised => "make paceline::init() the first line of main",

@@ -16,6 +16,7 @@ mod slot_main;
 mod task;
 
 pub use client::{Builder, Cluster};
+pub(crate) use current::in_slot;
 pub use current::is_cancelled;
 pub use error::{Death, Error, Result};
 pub use future::Future;

@@ -104,6 +104,11 @@ impl<T: Task> Configured<T> {
         cluster.submit_with::<T>(self.options, arguments)
     }
 
+    /// As [`Configured::submit`], but never waits for room; see [`Cluster::try_submit`].
+    pub fn try_submit(&self, cluster: &Cluster, arguments: T::Arguments) -> Result<Future<T::Output>> {
+        cluster.try_submit_with::<T>(self.options, arguments)
+    }
+
     /// Run it for each tuple of arguments and wait for all values, in order.
     pub fn map(
         &self,

@@ -9,6 +9,7 @@ mod deaths;
 mod demand;
 mod links;
 mod order;
+mod room;
 mod windows;
 mod withdraw;
 

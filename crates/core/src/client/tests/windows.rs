@@ -55,6 +55,25 @@ fn microsecond_tasks_fill_the_window() {
 }
 
 #[test]
+fn large_arguments_narrow_the_window() {
+    let mut bench = Bench::with(Config { window_bytes: 1000, ..Config::default() });
+    bench.add_lease(1);
+    bench.teach(A, us(1));
+    for _ in 0..20 {
+        bench.submit_as(|spec| Spec { payload: Bytes::from(vec![0; 300]), ..spec });
+    }
+    assert_eq!(bench.client.leases[A.0].in_flight().len(), 4);
+    // However large they are, one runs and one waits.
+    let mut bench = Bench::with(Config { window_bytes: 1000, ..Config::default() });
+    bench.add_lease(1);
+    bench.teach(A, us(1));
+    for _ in 0..5 {
+        bench.submit_as(|spec| Spec { payload: Bytes::from(vec![0; 5000]), ..spec });
+    }
+    assert_eq!(bench.client.leases[A.0].in_flight().len(), 2);
+}
+
+#[test]
 fn nothing_follows_a_call_that_is_known_to_run_for_long() {
     let mut bench = Bench::with_leases(1);
     bench.teach(A, us(1));

@@ -1,0 +1,73 @@
+"""What happens when more tasks wait to be sent than the queue may hold.
+
+Owns: which threads may wait for room, the words for those that may not, and waiting on an event loop. The core
+keeps the order: tasks are accepted as they were submitted.
+
+* RO-1: a thread that runs an event loop, callbacks or a task never waits here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from paceline import _slot
+from paceline.errors import QueueFull
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+
+    from paceline._native import Gate
+
+# After so many tasks that found room, others on the loop get their turn.
+BURST = 64
+_accepted = 0
+
+
+def check(in_callback: bool, fill: tuple[int, int, int, int]) -> None:
+    """Raise `QueueFull` if this thread must not wait. `fill` is how much waits, and how much may."""
+    if _slot.number is not None:
+        where = "a task"
+    elif in_callback:
+        where = "a callback"
+    elif _runs_a_loop():
+        where = "a thread that runs an event loop"
+    else:
+        return
+    tasks, size, queue_tasks, queue_bytes = fill
+    raise QueueFull(where=where, tasks=tasks, bytes=size, queue_tasks=queue_tasks, queue_bytes=queue_bytes)
+
+
+def _runs_a_loop() -> bool:
+    # Without the module nobody can have started one.
+    module = sys.modules.get("asyncio.events")
+    return module is not None and module._get_running_loop() is not None
+
+
+async def turn() -> None:
+    """Let others on the loop run now and then: a coroutine that only submits would not."""
+    global _accepted
+    _accepted += 1
+    if _accepted >= BURST:
+        _accepted = 0
+        import asyncio
+
+        await asyncio.sleep(0)
+
+
+async def passed(gate: Gate) -> None:
+    """Wait until the task was accepted. Raises `ClusterClosed` if the cluster ends before. Cancelling the wait
+    takes the task back."""
+    import asyncio
+
+    from paceline._future import wake
+
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[None] = loop.create_future()
+    gate.on_open(lambda: wake(loop, opened))
+    try:
+        await opened
+    except asyncio.CancelledError:
+        gate.withdraw()
+        raise
+    gate.pass_through()
