@@ -199,12 +199,14 @@ class TestSlots:
             assert fibonacci(18) == 2584
         assert 2 < census.most <= MOST_BLOCKED + 2
 
+    @pytest.mark.slow
     def test_too_deep_a_task_runs_the_rest_itself(self, single: pl.Cluster) -> None:
         with Census(single) as census:
             assert chain(MOST_BLOCKED + 20) == MOST_BLOCKED + 20
         assert census.most <= MOST_BLOCKED + 1
         assert double(2) == 4
 
+    @pytest.mark.slow
     def test_what_is_too_large_for_that_says_so(self, cluster: pl.Cluster) -> None:
         @pl.remote
         def deep(length: int) -> Any:

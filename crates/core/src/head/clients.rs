@@ -66,7 +66,11 @@ impl Head {
             client.wants.remove(&shape);
         } else {
             self.turns += 1;
-            client.wants.entry(shape).or_insert(Want { count, order: self.turns }).count = count;
+            let want = client.wants.entry(shape).or_insert(Want { count: 0, order: self.turns, since: now });
+            if count > want.count {
+                want.since = now;
+            }
+            want.count = count;
             self.judge(now, id, shape, out);
         }
         self.note_hunger(id);

@@ -164,6 +164,8 @@ struct Want {
     count: u32,
     /// Its place among equals: when it was first wanted, or when a lease of it was last granted or ended.
     order: u64,
+    /// Since when so many are wanted.
+    since: Tick,
 }
 
 struct Node {

@@ -13,6 +13,11 @@ use crate::time::Tick;
 use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A task that submits others is about to wait for them, and leaves them its own CPUs; what it says of that takes
+/// another way. Before this has passed nothing is taken from anybody.
+const ABOUT_TO_WAIT: Duration = Duration::from_millis(2);
 
 /// What was promised in this round, out of what is on its way back.
 #[derive(Default)]
@@ -145,6 +150,10 @@ impl Head {
         if waiter.turns.is_none() && richest < waiter.share && depth == 0 {
             return Plan::Nothing;
         }
+        let patient = self.clients[&client].wants[&shape].since + ABOUT_TO_WAIT;
+        if depth > 0 && patient > now {
+            return Plan::Later(patient);
+        }
         let mut later: Option<Tick> = None;
         for &(_, Reverse(id)) in self.room.iter().rev() {
             if !shape.needs.fits_in(&self.nodes[&id].total) {
@@ -167,6 +176,8 @@ impl Head {
         while !waiter.shape.needs.fits_in(&room) {
             let claims = (self.nodes[&id].leases.iter())
                 .filter(|lease| !picked.contains(*lease))
+                // Its own task's lease cannot come back before it has what it waits for.
+                .filter(|lease| self.clients[&waiter.client].under != Some(**lease))
                 .filter_map(|lease| Some((self.claim(waiter, &self.leases[lease], &taken)?, *lease)));
             let Some((claim, lease)) = claims.min() else { return Plan::Nothing };
             if let Claim::Turn(from) = claim {
