@@ -245,7 +245,10 @@ impl Ledger {
             }
             Outcome::TooDeep { needs } => {
                 let has = parent.map(|parent| parent.shape.needs);
-                assert!(has.is_some_and(|has| !needs.fits_in(&has)), "{id:?} could run where it is waited for");
+                assert!(
+                    has.is_some_and(|has| !needs.fits_in(&has)),
+                    "{id:?} could run where it is waited for"
+                );
                 tally.too_large += 1;
             }
             Outcome::Lost(lost) => {

@@ -107,7 +107,8 @@ impl Sim {
 
     /// Run what nobody has begun, in the middle of the task that waits for it.
     fn run_here(&mut self, process: usize) {
-        let (Some(client), Some(busy)) = (self.processes[process].nested, &self.processes[process].busy) else {
+        let (Some(client), Some(busy)) = (self.processes[process].nested, &self.processes[process].busy)
+        else {
             return;
         };
         let has = self.ledger.entries[busy.task].job.shape.needs;

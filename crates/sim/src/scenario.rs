@@ -64,6 +64,12 @@ impl Sim {
         Sim::empty(None, settings, Tracing::Last)
     }
 
+    /// At most so many tasks of a node may wait for others.
+    pub fn blocked(mut self, most: usize) -> Sim {
+        self.settings.node.max_blocked = most;
+        self
+    }
+
     pub fn node(mut self, name: &str, total: Resources) -> Sim {
         self.add_node(name, total);
         self
@@ -183,6 +189,12 @@ impl Sim {
     /// How often the task began.
     pub fn runs(&self, task: usize) -> usize {
         self.ledger.entries[task].runs.len()
+    }
+
+    /// How often tasks began that other tasks submitted.
+    pub fn runs_of_inner(&self) -> usize {
+        let inner = self.ledger.entries.iter().filter(|entry| entry.parent.is_some());
+        inner.map(|entry| entry.runs.len()).sum()
     }
 
     /// Which node runs the task now.

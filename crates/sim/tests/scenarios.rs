@@ -1,6 +1,8 @@
 //! What should happen, told in small clusters.
 
-use paceline_sim::How::{Cancelled, NodeLost, Poison, Raised, SlotDied, TimedOut, Unplaceable, Value};
+use paceline_sim::How::{
+    Cancelled, NodeLost, Poison, Raised, SlotDied, TimedOut, TooDeep, Unplaceable, Value,
+};
 use paceline_sim::{Job, News, RetryOn, Sim, cpus, ms, us};
 use std::time::Duration;
 
@@ -288,4 +290,42 @@ fn long_and_short_tasks_fill_the_slots_evenly() {
         assert!(makespan <= (work / 2 + ms(100)).mul_f64(1.05), "{makespan:?} for {work:?} of work");
         assert!(tasks.iter().all(|task| sim.runs(*task) == 1));
     }
+}
+
+#[test]
+fn a_task_leaves_its_cpu_to_those_it_waits_for() {
+    let mut sim = one_node(1);
+    let outer = sim.submit(Job::new().nests(2, 1));
+    let other = sim.submit(Job::new());
+    sim.run_until("all have ended", |sim| sim.outcome(outer).is_some() && sim.outcome(other).is_some());
+    assert_eq!((sim.outcome(outer), sim.outcome(other)), (Some(Value), Some(Value)));
+    let (first, second) = (other + 1, other + 2);
+    assert_eq!((sim.outcome(first), sim.outcome(second)), (Some(Value), Some(Value)));
+    let news = sim.news();
+    let at = |what: &News| news.iter().position(|it| it == what).expect("it happened");
+    assert!(at(&began(first, 1, "a")) < at(&ended(outer, Value)));
+    assert!(at(&began(first, 1, "a")) < at(&began(other, 1, "a")), "deeper tasks go first");
+    sim.finish();
+}
+
+#[test]
+fn what_a_task_submitted_ends_with_its_slot() {
+    let mut sim = one_node(2);
+    let outer = sim.submit(Job::new().takes(ms(20)).nests(1, 1).retries(0));
+    sim.run_until("the inner task runs", |sim| sim.runs_of_inner() > 0);
+    sim.kill_slot_of(outer);
+    sim.finish();
+    assert_eq!((sim.outcome(outer), sim.outcome(outer + 1)), (Some(SlotDied), Some(Cancelled)));
+}
+
+#[test]
+fn what_nobody_may_wait_for_runs_where_it_is_waited_for_or_not_at_all() {
+    let mut sim = Sim::new().blocked(0).node("a", cpus(2)).client("main");
+    sim.run_for(ms(100));
+    let fits = sim.submit(Job::new().nests(2, 2));
+    sim.finish();
+    assert_eq!(sim.outcome(fits), Some(Value));
+    let large = sim.submit(Job::new().nests(1, 1).inner_cpus(2));
+    sim.finish();
+    assert_eq!((sim.outcome(large), sim.outcome(large + 1)), (Some(Value), Some(TooDeep)));
 }
