@@ -62,12 +62,13 @@ async def passed(gate: Gate) -> None:
 
     from paceline._future import wake
 
-    loop = asyncio.get_running_loop()
-    opened: asyncio.Future[None] = loop.create_future()
-    gate.on_open(lambda: wake(loop, opened))
     try:
+        loop = asyncio.get_running_loop()
+        opened: asyncio.Future[None] = loop.create_future()
+        gate.on_open(lambda: wake(loop, opened))
         await opened
-    except asyncio.CancelledError:
+    except BaseException:
+        # Cancelled, thrown away, or no loop of asyncio's: nobody would ever hear of the task.
         gate.withdraw()
         raise
     gate.pass_through()

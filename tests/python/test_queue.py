@@ -218,7 +218,7 @@ async def test_an_event_loop_is_never_stopped(busy: Held) -> None:
     heartbeat.cancel()
     gaps = [later - earlier for earlier, later in itertools.pairwise(beats)]
     assert len(beats) >= 30
-    assert max(gaps) < 0.2, sorted(gaps)[-5:]
+    assert max(gaps) < 0.5, sorted(gaps)[-5:]
 
 
 async def test_a_wait_on_the_loop_can_be_cancelled(busy: Held) -> None:
@@ -230,6 +230,18 @@ async def test_a_wait_on_the_loop_can_be_cancelled(busy: Held) -> None:
         await waiting[1]
     busy.release()
     assert [await (await waiting[number]) for number in (0, 2)] == [0, 2]
+
+
+async def test_a_coroutine_that_is_thrown_away_takes_its_task_back(busy: Held) -> None:
+    busy.fill()
+    coroutine = busy.hold.submit_async(busy.path, 99)
+    coroutine.send(None)
+    coroutine.close()
+    # There is nobody before this one, then.
+    waiting = asyncio.create_task(busy.hold.submit_async(busy.path, 100))
+    busy.release()
+    assert await (await waiting) == 100
+    assert int(busy.cluster.status()["queued"]) == 0
 
 
 async def test_a_closing_cluster_ends_the_wait_on_the_loop(busy: Held) -> None:
@@ -276,15 +288,31 @@ def test_a_callback_is_never_stopped(busy: Held) -> None:
     busy.cluster.close()
 
 
-@pytest.mark.usefixtures("cluster")
 def test_a_task_is_never_stopped() -> None:
-    def inside() -> None:
-        from paceline import _room
+    def inside() -> tuple[int, str, bool]:
+        import asyncio
 
-        _room.check(False, (7, 100, 7, 1000))
+        square = pl.remote(lambda x: x * x)
+        futures = []
+        try:
+            while True:
+                futures.append(square.submit(len(futures)))
+        except pl.QueueFull as full:
+            text = str(full)
+        accepted = len(futures)
 
-    with pytest.raises(pl.QueueFull, match=r"7 of 7 tasks.*a task must not wait"):
-        pl.remote(inside)()
+        async def more() -> None:
+            for _ in range(1000):
+                futures.append(await square.submit_async(len(futures)))
+
+        asyncio.run(more())
+        return accepted, text, all(future.result() == n * n for n, future in enumerate(futures))
+
+    with pl.connect(cpus=1):
+        accepted, text, right = pl.remote(inside).submit().result(timeout=50)
+    assert accepted >= 100_000
+    assert "a task must not wait" in text
+    assert right
 
 
 def test_maps_of_any_size_keep_within_the_limits(tmp_path: Path) -> None:
