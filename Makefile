@@ -22,8 +22,8 @@ SEEDS ?= 10000
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help build wheel demo test test-quick test-rust test-python test-bench check check-rust check-python deny \
-	format bench fuzz sim sim-nightly clean
+.PHONY: help build wheel demo test test-quick test-nightly test-rust test-python test-bench check check-rust \
+	check-python deny format bench fuzz sim sim-nightly clean
 
 help: ## this list
 	@echo "Paceline: make <target>"
@@ -58,7 +58,10 @@ test: ## everything: check, Rust and Python tests, doc tests, a tiny run of ever
 	@$(STAGE) "bench: smoke" $(MAKE) --no-print-directory test-bench
 
 test-quick: build ## the Python tests that take less than five seconds each
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow and not nightly"
+
+test-nightly: build ## the Python tests that take minutes
+	$(BIN)/python -m pytest -q -m nightly
 
 test-rust: $(VENV)/.tools
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \

@@ -99,6 +99,23 @@ fn poison_kills_three_slots_and_its_neighbours_run_once() {
 }
 
 #[test]
+fn a_slot_at_work_that_is_killed_again_and_again_is_replaced_at_once() {
+    let mut sim = one_node(1);
+    let begin = sim.elapsed();
+    for _ in 0..20 {
+        let done = sim.submit(Job::new().takes(us(50)));
+        sim.run_until("a call has run", |sim| sim.outcome(done).is_some());
+        let killed = sim.submit(Job::new().takes(ms(5)));
+        sim.run_until_begun(killed);
+        sim.kill_slot_of(killed);
+        sim.run_until("it runs again", |sim| sim.outcome(killed).is_some());
+        assert_eq!((sim.outcome(killed), sim.runs(killed)), (Some(Value), 2));
+    }
+    assert!(sim.elapsed() - begin < Duration::from_secs(1), "its place backs off: {:?}", sim.elapsed());
+    sim.finish();
+}
+
+#[test]
 fn work_sent_ahead_is_taken_back_for_an_idle_slot() {
     let mut sim = one_node(2);
     // The function is unknown: each slot gets a task, then one more ahead.

@@ -75,6 +75,7 @@ impl Node {
         match slot.state {
             State::Detaching { lease: held, .. } if held.lease == lease => {
                 slot.state = State::Warm { needs: held.shape.needs, until };
+                slot.served = true;
                 self.report(held, id, None, out);
             }
             _ => {}

@@ -196,6 +196,8 @@ struct Slot {
     forked_at: Tick,
     pid: Option<u32>,
     ready: bool,
+    /// It has been through a lease.
+    served: bool,
     /// Whose it is; for life.
     client: Option<ClientId>,
     state: State,

@@ -19,6 +19,8 @@ struct Model {
     /// Leases that the head placed and has not seen ending.
     leases: BTreeSet<LeaseId>,
     connections: u64,
+    /// Nothing goes wrong any more.
+    works: bool,
     closed: bool,
 }
 
@@ -34,6 +36,7 @@ impl Model {
             early: BTreeMap::new(),
             leases: BTreeSet::new(),
             connections: 0,
+            works: false,
             closed: false,
         };
         model.handle(Event::Tick);
@@ -54,7 +57,7 @@ impl Model {
             }
             Effect::StartZygote => {
                 assert!(!self.zygote, "one zygote at a time");
-                self.zygote = self.random.below(8) > 0;
+                self.zygote = self.random.below(8) > 0 || self.works;
                 self.handle(if self.zygote { Event::ZygoteUp } else { Event::ZygoteDied });
             }
             Effect::Fork { slot } => {
@@ -213,6 +216,7 @@ impl Model {
 
     /// Everything works from here on.
     fn settle(&mut self) {
+        self.works = true;
         if !self.head_up {
             self.toggle_head();
         }
