@@ -61,7 +61,7 @@ test-quick: build ## the Python tests that take less than five seconds each
 	$(BIN)/python -m pytest -q -m "not slow and not nightly"
 
 test-nightly: build ## the Python tests that take minutes
-	$(BIN)/python -m pytest -q -m nightly
+	$(BIN)/python -m pytest -q -m nightly -o faulthandler_timeout=600
 
 test-rust: $(VENV)/.tools
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \

@@ -70,6 +70,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
         ToSlot::Run { acked: 2, calls: vec![call(1, b""), call(2, b"abc"), call(3, b"\0")] },
         ToSlot::Withdraw { calls: vec![Seq(1), Seq(2)] },
         ToSlot::Cancel { calls: vec![Seq(u64::MAX)] },
+        ToSlot::Kill { calls: vec![Seq(7)] },
         ToSlot::Ack { acked: 12 },
         FromSlot::Hello { received: Seq(3) },
         FromSlot::Replies {

@@ -40,7 +40,14 @@ impl Feeder {
         if chunksize == 0 {
             return Err(PyValueError::new_err("chunksize must be at least 1"));
         }
-        Ok(Feeder { items: items.try_iter()?.unbind(), star, chunksize, fed: 0, exhausted: false, kept: None })
+        Ok(Feeder {
+            items: items.try_iter()?.unbind(),
+            star,
+            chunksize,
+            fed: 0,
+            exhausted: false,
+            kept: None,
+        })
     }
 
     /// Encode and submit up to `count` tasks.

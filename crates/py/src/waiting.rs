@@ -2,6 +2,7 @@
 
 use crate::future::FutureBase;
 use paceline::{Cell, Session, Waited, Waiter};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,11 +23,20 @@ pub fn block(
         let slice = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
         match py.detach(|| session.wait(waiter, focus, slice)) {
             Waited::Satisfied => return Ok(true),
-            Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
+            Waited::TimedOut | Waited::Interrupted => {
+                py.check_signals().inspect_err(|error| on_interrupt(py, session, error))?;
+            }
         }
         if until.is_some_and(|until| until <= Instant::now()) {
             return Ok(waiter.is_satisfied());
         }
+    }
+}
+
+/// Ctrl-C ends the wait, and whoever waited ends its tasks. What an earlier Ctrl-C has told to stop has no more time.
+fn on_interrupt(py: Python<'_>, session: &Session, error: &PyErr) {
+    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+        py.detach(|| session.kill_interrupted());
     }
 }
 

@@ -266,6 +266,11 @@ impl Sim {
                 Effect::Define { function, .. } => self.defines(process, function, repeated),
                 Effect::Environment(environment) => self.processes[process].environment = Some(environment),
                 Effect::Interrupt { call } => self.stop_run(process, call, Status::Cancelled),
+                Effect::Die { call } => {
+                    let runs = self.processes[process].busy.as_ref().map(|busy| busy.call.seq);
+                    assert_eq!(runs, Some(call), "only what runs is a reason to die");
+                    self.kill(process, DeathCause::Signal(9));
+                }
             }
         }
     }

@@ -31,6 +31,10 @@ pub enum Effect {
     Interrupt {
         call: Seq,
     },
+    /// End this process now: the call that runs is not to go on.
+    Die {
+        call: Seq,
+    },
 }
 
 #[derive(Default)]
@@ -82,6 +86,7 @@ impl Slot {
             }
             ToSlot::Withdraw { calls } => self.on_withdraw(&calls),
             ToSlot::Cancel { calls } => self.on_cancel(&calls, effects),
+            ToSlot::Kill { calls } => self.on_kill(&calls, effects),
             ToSlot::Ack { acked } => self.on_ack(acked),
         }
     }
@@ -125,6 +130,13 @@ impl Slot {
         self.drop_waiting(calls, Status::Cancelled);
         if let Some(call) = self.running.filter(|running| calls.contains(running)) {
             effects.push(Effect::Interrupt { call });
+        }
+    }
+
+    fn on_kill(&mut self, calls: &[Seq], effects: &mut Vec<Effect>) {
+        self.drop_waiting(calls, Status::Cancelled);
+        if let Some(call) = self.running.filter(|running| calls.contains(running)) {
+            effects.push(Effect::Die { call });
         }
     }
 
