@@ -1,4 +1,4 @@
-"""A script, or a shell, in a terminal of its own: with a foreground group, Ctrl-C, Ctrl-Z and a line that can hang up."""
+"""A script, or a shell, in a terminal of its own: with a foreground group, Ctrl-C, Ctrl-Z and a line to hang up."""
 
 from __future__ import annotations
 
