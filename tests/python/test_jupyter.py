@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import jupyter_client
 import pytest
 
 from support import Run, assert_nothing_left, leftovers, wait_until
 from support import processes as proc
 from support.scripts import prepare
-
-jupyter_client = pytest.importorskip("jupyter_client")
-pytest.importorskip("ipykernel")
 
 # What other packages have to say about themselves.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
