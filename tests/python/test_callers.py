@@ -1,4 +1,4 @@
-"""Who may call: threads, event loops in several threads, forked children, children of `multiprocessing`; all at once."""
+"""Who may call: threads, event loops in several threads, forked children, those of `multiprocessing`; all at once."""
 
 from __future__ import annotations
 

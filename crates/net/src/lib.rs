@@ -13,6 +13,7 @@ pub mod kept;
 pub mod link;
 pub mod page;
 pub mod poll;
+pub mod reap;
 pub mod signalfd;
 pub mod signals;
 pub mod spin;

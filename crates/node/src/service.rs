@@ -49,6 +49,7 @@ impl Service {
                 Some(printed) = printed.recv(), if shell.takes_output() => shell.on_printed(printed),
                 () = alarm::reached(closing) => break,
                 () = alarm::reached(shell.wake()) => shell.on_alarm(),
+                () = alarm::reached(shell.memory_wake()) => shell.on_memory_wake(),
                 // The head has taken something; there may be room for output again.
                 () = shell.head_drained(), if !shell.takes_output() => {}
             }

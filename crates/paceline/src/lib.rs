@@ -36,7 +36,7 @@ pub use cell::{Cell, Ticket, Waiter};
 pub use notify::{Notice, Notifier};
 pub use paceline_core::client::{Charge, Lost, LostCause, Outcome, RetryOn, Spec};
 pub use paceline_macros::task;
-pub use paceline_proto::{Bytes, DeathCause, FunctionId, OutOfMemory, Resources, Shape, TaskId};
+pub use paceline_proto::{Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Resources, Shape, TaskId};
 pub use pump::Waited;
 pub use rust::{
     Builder, Cluster, Configured, Death, Error, Future, Options, Result, Task, init, is_cancelled,

@@ -9,8 +9,8 @@ use paceline_proto::control::{
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::{
-    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, NodeId,
-    OutOfMemory, Resources, Seq, Shape, SlotId, TaskId, open,
+    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, MemoryUse,
+    NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, TaskId, open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
 fn control(out: &mut Vec<Vec<u8>>) {
     let death = Death {
         cause: DeathCause::Signal(9),
-        out_of_memory: OutOfMemory::Likely,
+        out_of_memory: OutOfMemory::Likely(MemoryUse { peak: 1 << 30, limit: 1 << 34 }),
         running: Some(Seq(4)),
         finished: Seq(3),
     };
@@ -137,7 +137,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         NodeToZygote::Fork { slot },
         NodeToZygote::Exit,
         ZygoteToNode::Forked { slot, pid: 4711 },
-        ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1) },
+        ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1), peak: 1 << 24 },
     );
 }
 

@@ -137,7 +137,7 @@ impl Sim {
         match &self.nodes[node].zygote {
             Some(zygote) => {
                 let link = zygote.link;
-                let message = ZygoteToNode::Exited { slot, pid: process as u32 + 1, cause };
+                let message = ZygoteToNode::Exited { slot, pid: process as u32 + 1, cause, peak: 0 };
                 self.post(link, End::Near, encoded(|out| message.encode(out)), None, Repeat::Later);
             }
             None => self.after(Duration::from_millis(1), Event::Reaped { process }),

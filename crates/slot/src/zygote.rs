@@ -12,6 +12,7 @@
 //! zygote's. So a child of the zygote that is not a slot is always left over from one that is dead.
 
 use paceline_net::control::{Inbox, Outbox};
+use paceline_net::reap::{Reaped, reap};
 use paceline_net::signalfd::Signals;
 use paceline_net::{poll, signals};
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
@@ -21,7 +22,7 @@ use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getppid, kill_process,
-    kill_process_group, set_child_subreaper, set_parent_process_death_signal, setpgid, wait, waitid, waitpid,
+    kill_process_group, set_child_subreaper, set_parent_process_death_signal, setpgid, wait, waitid,
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use std::collections::HashMap;
@@ -119,7 +120,7 @@ impl Zygote {
 
     /// In the parent: the fork failed, for want of memory or processes.
     pub fn not_forked(&mut self, birth: Birth, error: i32) {
-        self.say(&ZygoteToNode::Exited { slot: birth.slot, pid: 0, cause: DeathCause::Exit(error) });
+        self.say(&ZygoteToNode::Exited { slot: birth.slot, pid: 0, cause: DeathCause::Exit(error), peak: 0 });
     }
 
     fn on_children(&mut self) {
@@ -129,25 +130,25 @@ impl Zygote {
         for pid in slots {
             if let Ok(Some(_)) = waitid(WaitId::Pid(pid), dead) {
                 let _ = kill_process_group(pid, Signal::KILL);
-                if let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) {
-                    self.on_exit(pid, status);
+                if let Some(Reaped { cause, peak }) = reap(pid) {
+                    self.on_exit(pid, cause, peak);
                 }
             }
         }
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if self.slots.contains_key(&pid) {
                 let _ = kill_process_group(pid, Signal::KILL);
-                self.on_exit(pid, status);
+                self.on_exit(pid, cause(status), 0);
             }
         }
         self.kill_leftovers();
     }
 
-    fn on_exit(&mut self, pid: Pid, status: WaitStatus) {
+    fn on_exit(&mut self, pid: Pid, cause: DeathCause, peak: u64) {
         self.kill_leftovers();
         if let Some(slot) = self.slots.remove(&pid) {
             let pid = pid.as_raw_nonzero().get() as u32;
-            self.say(&ZygoteToNode::Exited { slot, pid, cause: cause(status) });
+            self.say(&ZygoteToNode::Exited { slot, pid, cause, peak });
         }
     }
 

@@ -15,6 +15,7 @@
 mod check;
 mod head;
 mod leases;
+mod memory;
 mod places;
 mod slots;
 mod status;
@@ -100,6 +101,12 @@ pub enum Event {
         stream: Stream,
         text: Vec<u8>,
     },
+    /// Memory is getting scarce: so many bytes are in use of those there are, and these slots have so many of them.
+    Memory {
+        used: u64,
+        limit: u64,
+        slots: Vec<(SlotId, u64)>,
+    },
     /// The node is to end.
     Close,
     /// An alarm that was asked for.
@@ -125,6 +132,11 @@ pub enum Effect {
     /// Kill the slot's process group.
     Kill {
         slot: SlotId,
+    },
+    /// Kill the slot's process group, and say of its death that memory was the reason: it has the most of `limit`.
+    EndForMemory {
+        slot: SlotId,
+        limit: u64,
     },
     /// Close this connection.
     Refuse {
@@ -160,6 +172,8 @@ pub struct Node {
     unreported: Vec<(Placement, Option<Death>)>,
     /// Places whose slots died young.
     places: BTreeMap<usize, Backoff>,
+    /// The slot that was ended for want of memory, until it is gone.
+    short_of_memory: Option<SlotId>,
     /// Since when nothing happened.
     quiet_since: Tick,
     phase: Phase,
@@ -245,6 +259,7 @@ impl Node {
             pending: VecDeque::new(),
             unreported: Vec::new(),
             places: BTreeMap::new(),
+            short_of_memory: None,
             quiet_since: Tick::ZERO,
             phase: Phase::Open,
         }
@@ -268,11 +283,17 @@ impl Node {
             Event::FromSlot(slot, message) => self.on_slot(now, slot, message, out),
             Event::Connection { connection, lease } => self.on_connection(now, connection, lease, out),
             Event::Output { slot, stream, text } => self.on_output(slot, stream, text, out),
+            Event::Memory { used, limit, slots } => self.on_memory(used, limit, &slots, out),
             Event::Close => self.on_close(now, out),
             Event::Tick => {}
         }
         self.settle(now, out);
         debug_assert_eq!(self.check(), Ok(()));
+    }
+
+    /// Whether somebody's calls may be running here.
+    pub fn is_used(&self) -> bool {
+        self.slots.values().any(|slot| slot.state.lease().is_some())
     }
 
     /// The whole process stood still: the time does not count against anybody.

@@ -60,6 +60,7 @@ impl Node {
     /// The slot is gone. Its lease, if it has one, is over; `death` is told only where the head did not ask for the end.
     pub(super) fn forget(&mut self, id: SlotId, death: Option<Death>, out: &mut Vec<Effect>) {
         let slot = self.slots.remove(&id).expect("only known slots are forgotten");
+        self.short_of_memory.take_if(|ended| *ended == id);
         match slot.state {
             State::Leased(lease) => self.report(lease, id, death, out),
             State::Detaching { lease, .. } | State::Ending { lease: Some(lease), .. } => {

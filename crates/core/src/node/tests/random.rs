@@ -72,7 +72,7 @@ impl Model {
                     inbox.push_back(message);
                 }
             }
-            Effect::Kill { slot } => self.exit(slot, None),
+            Effect::Kill { slot } | Effect::EndForMemory { slot, .. } => self.exit(slot, None),
             Effect::ForgetSlot { slot } => {
                 assert!(!self.processes.contains_key(&slot), "{slot:?} lives");
                 self.early.remove(&slot);
@@ -112,7 +112,7 @@ impl Model {
     }
 
     fn step(&mut self) {
-        match self.random.below(24) {
+        match self.random.below(25) {
             0 => self.toggle_head(),
             1..=3 => {
                 let longest = if self.random.below(10) == 0 { 12_000 } else { 50 };
@@ -128,6 +128,7 @@ impl Model {
             20 => self.slot_dies(),
             21 => self.connects(),
             22 => self.nonsense(),
+            23 => self.memory_is_short(),
             _ => self.zygote_dies(),
         }
     }
@@ -185,6 +186,11 @@ impl Model {
             let running = (self.random.below(2) == 0).then_some(Seq(4));
             self.exit(slot, running);
         }
+    }
+
+    fn memory_is_short(&mut self) {
+        let slots = self.processes.keys().map(|slot| (*slot, slot.0 % 7)).collect();
+        self.handle(Event::Memory { used: 10, limit: 10, slots });
     }
 
     fn connects(&mut self) {
