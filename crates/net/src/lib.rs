@@ -7,6 +7,7 @@
 pub mod alarm;
 pub mod clock;
 pub mod control;
+pub mod detached;
 pub mod fds;
 pub mod fork;
 pub mod kept;

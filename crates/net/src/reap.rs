@@ -1,7 +1,8 @@
 //! The end of a child, and the most memory it ever had.
 
 use paceline_proto::DeathCause;
-use rustix::process::Pid;
+use rustix::fd::AsFd;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 /// What a child that has ended left behind with the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +30,12 @@ pub fn reap(child: Pid) -> Option<Reaped> {
         };
         Reaped { cause, peak: usage.ru_maxrss.unsigned_abs() * 1024 }
     })
+}
+
+/// Take a process that has ended off the list of the dead, if it is on ours: one that inherits orphans, as the first in
+/// a container does, has it there. By its descriptor, because its number may be another's by now.
+pub fn reap_inherited(process: impl AsFd) {
+    let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
 }
 
 #[cfg(test)]

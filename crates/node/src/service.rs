@@ -26,8 +26,7 @@ pub fn service(options: Options) -> (Service, Handle) {
 }
 
 impl Service {
-    /// Be the node until told to end, and leave nothing behind. Runs on any tokio runtime, in a thread that lives as
-    /// long as the node: the zygote ends with the thread that started it.
+    /// Be the node until told to end, and leave nothing behind. Runs on any tokio runtime.
     pub async fn run(mut self) {
         let (news_sender, mut news) = mpsc::unbounded_channel();
         let (printed_sender, mut printed) = mpsc::channel(PRINTED);
