@@ -23,7 +23,7 @@ SECONDS ?= 300
 
 .DEFAULT_GOAL := help
 .PHONY: help build wheel demo test test-quick test-nightly test-rust test-python test-bench check check-rust \
-	check-python deny format bench fuzz sim sim-nightly clean
+	check-python deny format bench fuzz sim sim-nightly mutations clean
 
 help: ## this list
 	@echo "Paceline: make <target>"
@@ -114,6 +114,9 @@ sim: ## replay one seed of the simulation (SEED=1 STEPS=10000)
 
 sim-nightly: ## many seeds from today's date on (SEEDS=10000 STEPS=10000)
 	@scripts/sim-nightly $$(date +%Y%m%d0000) $(SEEDS) $(STEPS)
+
+mutations: ## break the cores on purpose and see what notices (ONLY=word of a description)
+	@scripts/mutations --markdown $(if $(ONLY),--only "$(ONLY)")
 
 clean: ## remove everything that was built, .venv too
 	rm -rf target dist $(VENV) bench/results fuzz/target .pytest_cache .mypy_cache .ruff_cache .hypothesis
