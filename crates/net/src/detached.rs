@@ -6,6 +6,7 @@
 //! Both share this process's memory until they are gone or another program, as in `posix_spawn`: nothing is copied,
 //! however large this process is, and the calling thread stands still meanwhile.
 
+use crate::kept::Kept;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
@@ -22,7 +23,7 @@ const STACK: usize = 64 << 10;
 pub struct Detached {
     pid: Pid,
     /// Readable once it has ended.
-    pub process: OwnedFd,
+    pub process: Kept,
 }
 
 /// What the two processes on the way need. Nothing here is allocated or freed by them.
@@ -77,7 +78,7 @@ pub fn start(command: &[String], variables: &[(String, String)], stdin: OwnedFd)
         return Err(io::Error::from_raw_os_error(plan.error));
     }
     // SAFETY: the kernel made it for us, in the descriptors that the process between shared.
-    let process = unsafe { OwnedFd::from_raw_fd(plan.process) };
+    let process = Kept::new(unsafe { OwnedFd::from_raw_fd(plan.process) });
     if plan.error != 0 {
         return Err(io::Error::from_raw_os_error(plan.error));
     }

@@ -72,7 +72,7 @@ fn bury(process: &Detached) {
 }
 
 fn watch_process(process: &Detached) -> Option<Watched> {
-    watch::to_read(process.process.try_clone().ok()?).ok()
+    watch::to_read(rustix::io::fcntl_dupfd_cloexec(&process.process, 3).ok()?).ok()
 }
 
 async fn wait(process: Option<Watched>) {

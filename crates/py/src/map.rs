@@ -9,7 +9,7 @@ use crate::function::Function;
 use crate::outcome::{self, Of};
 use crate::{payload, waiting};
 use bytes::Bytes;
-use paceline::{Batch, LostCause, Outcome, Session, Submission, TaskId, Ticket};
+use paceline::{Batch, Lost, LostCause, Outcome, Session, Submission, TaskId, Ticket};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -133,7 +133,7 @@ pub fn run<'py>(
     Ok(results)
 }
 
-/// Whether the death of a slot is all that this makes run again, so that it may be a chunk's items that do (MA-3).
+/// Whether deaths of slots and nodes are all that makes this run again, so that it may be a chunk's items that do (MA-3).
 fn may_split(submission: &Submission) -> bool {
     let retry_on = submission.retry_on;
     submission.retries > 0 && retry_on.slot_lost && !retry_on.timeout && !retry_on.raised
@@ -191,8 +191,14 @@ fn collect<'py>(
             taken += ready.len();
             for outcome in ready.drain(..) {
                 let kept = feeder.kept.as_mut().and_then(VecDeque::pop_front);
+                let retry_on = function.submission.retry_on;
+                let runs_again = |how: &Lost| match how.cause {
+                    LostCause::SlotDied => true,
+                    LostCause::NodeLost => retry_on.node_lost,
+                    LostCause::Poison => false,
+                };
                 match (kept, outcome) {
-                    (Some(items), Outcome::Lost(how)) if how.cause == LostCause::SlotDied => {
+                    (Some(items), Outcome::Lost(how)) if runs_again(&how) => {
                         one_by_one(function, items.bind(py), feeder.star, results, progress)?;
                     }
                     (_, outcome) => append(function, results, outcome, feeder.chunksize > 1)?,

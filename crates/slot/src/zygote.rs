@@ -39,8 +39,8 @@ pub struct Zygote {
     inbox: Inbox<NodeToZygote>,
     outbox: Outbox,
     signals: Signals,
-    /// The node's process.
-    peer: OwnedFd,
+    /// The node's process; none if it was gone before we looked.
+    peer: Option<OwnedFd>,
     slots: HashMap<Pid, SlotId>,
     pid: Pid,
 }
@@ -67,7 +67,7 @@ impl Zygote {
         // A pair of sockets tells who made it. That it is gone is seen at once, even if a child of it that we know
         // nothing of still has its end of the link.
         let peer = rustix::net::sockopt::socket_peercred(&node)?.pid;
-        let peer = pidfd_open(peer, PidfdFlags::empty())?;
+        let peer = pidfd_open(peer, PidfdFlags::empty()).ok();
         Ok(Zygote {
             node,
             inbox: Inbox::default(),
@@ -110,11 +110,12 @@ impl Zygote {
 
     /// False: the node is gone.
     fn wait(&mut self) -> io::Result<bool> {
+        let Some(peer) = &self.peer else { return Ok(false) };
         let interest = if self.outbox.queued() > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let mut sources = [
             PollFd::new(&self.node, interest),
             PollFd::new(&self.signals, PollFlags::IN),
-            PollFd::new(&self.peer, PollFlags::IN),
+            PollFd::new(peer, PollFlags::IN),
         ];
         poll::wait(&mut sources, None)?;
         let orphaned = !sources[2].revents().is_empty();
