@@ -22,8 +22,8 @@ SEEDS ?= 10000
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help build wheel demo test test-quick test-nightly test-rust test-python test-bench check check-rust check-python deny \
-	format bench fuzz sim sim-nightly clean
+.PHONY: help build wheel demo test test-quick test-nightly test-rust test-python test-bench check check-rust \
+	check-python deny format bench fuzz sim sim-nightly mutations clean
 
 help: ## this list
 	@echo "Paceline: make <target>"
@@ -58,7 +58,10 @@ test: ## everything: check, Rust and Python tests, doc tests, a tiny run of ever
 	@$(STAGE) "bench: smoke" $(MAKE) --no-print-directory test-bench
 
 test-quick: build ## the Python tests that take less than five seconds each
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow and not nightly"
+
+test-nightly: build ## the Python tests that take minutes or gigabytes
+	$(BIN)/python -m pytest -q -m nightly -o faulthandler_timeout=600
 
 test-rust: $(VENV)/.tools
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
@@ -67,9 +70,6 @@ test-rust: $(VENV)/.tools
 		$(CARGO) test $(LOCKED) --workspace --quiet; \
 	fi
 	$(CARGO) run --quiet --target-dir target --manifest-path examples/rust-quickstart/Cargo.toml
-
-test-nightly: build ## the Python tests that take minutes or gigabytes
-	$(BIN)/python -m pytest -q -m nightly
 
 test-python: build
 	$(BIN)/python -m pytest -q
@@ -114,6 +114,9 @@ sim: ## replay one seed of the simulation (SEED=1 STEPS=10000)
 
 sim-nightly: ## many seeds from today's date on (SEEDS=10000 STEPS=10000)
 	@scripts/sim-nightly $$(date +%Y%m%d0000) $(SEEDS) $(STEPS)
+
+mutations: ## break the cores on purpose and see what notices (ONLY=word of a description)
+	@scripts/mutations --markdown $(if $(ONLY),--only "$(ONLY)")
 
 clean: ## remove everything that was built, .venv too
 	rm -rf target dist $(VENV) bench/results fuzz/target .pytest_cache .mypy_cache .ruff_cache .hypothesis

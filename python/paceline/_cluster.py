@@ -379,7 +379,12 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    cancelled = sum(cluster._close() for cluster in reversed(_open[:]))
+    cancelled = 0
+    for cluster in reversed(_open[:]):
+        try:
+            cancelled += cluster._close()
+        except KeyboardInterrupt:
+            pass  # Ctrl-C once more: what is to end is ending already, and not for long
     if cancelled and sys.stderr is not None:
         tasks = "1 task that had" if cancelled == 1 else f"{cancelled} tasks that had"
         print(f"paceline: cancelled {tasks} not ended at exit", file=sys.stderr)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, type[errors.PacelineError]] = {
     "slot-died": errors.SlotDied,
+    "out-of-memory": errors.OutOfMemory,
     "poison": errors.PoisonTask,
     "node-lost": errors.NodeLost,
     "timeout": errors.TaskTimeout,

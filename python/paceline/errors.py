@@ -20,6 +20,7 @@ __all__ = [
     "NoResources",
     "NodeLost",
     "NotConnected",
+    "OutOfMemory",
     "PacelineError",
     "PoisonTask",
     "QueueFull",
@@ -187,7 +188,8 @@ class SlotDied(PacelineError):
     """The process that ran the task ended before the task did.
 
     `signal` is the number of the signal that ended it, or `exit_code` what it left with. `out_of_memory` says
-    whether memory was the reason.
+    whether memory was the reason; then `peak` is the most bytes the process had and `limit` how many there are,
+    as far as they are known.
     """
 
     code = "slot-died"
@@ -204,6 +206,8 @@ class SlotDied(PacelineError):
         out_of_memory: Literal["yes", "likely", "no"] = "no",
         attempts: int = 1,
         slots: tuple[int, ...] = (),
+        peak: int = 0,
+        limit: int = 0,
     ) -> None:
         self.task = task
         self.function = function
@@ -213,25 +217,39 @@ class SlotDied(PacelineError):
         self.signal = signal
         self.exit_code = exit_code
         self.out_of_memory = out_of_memory
+        self.peak = peak
+        self.limit = limit
         self.attempts = attempts
         super().__init__(self._message(), hint=self._hint())
 
     def _message(self) -> str:
         where = f"slot {self.slot}" + (f" on {self.node}" if self.node else "")
-        return (
-            f"{_task(self.task, self.function)} died with {where}: "
-            f"{_ending(self.signal, self.exit_code, self.out_of_memory)}{_after(self.attempts)}"
-        )
+        return f"{_task(self.task, self.function)} died with {where}: {self._ending()}{_after(self.attempts)}"
+
+    def _ending(self) -> str:
+        memory = {"yes": ", out of memory", "likely": ", likely out of memory"}.get(self.out_of_memory, "")
+        if memory and self.peak and self.limit:
+            memory += f": it had {_bytes(self.peak)} of {_bytes(self.limit)}"
+        return _ending(self.signal, self.exit_code) + memory
 
     def _hint(self) -> str:
         plain = f"{self.function.rpartition('.')[2] or 'it'}.original(...)"
         if self.out_of_memory != "no":
-            return "give it less data at a time, or ask for more cpus= so that fewer tasks run side by side"
+            return (
+                "give it less data at a time, or ask for more cpus= so that fewer tasks run side by side; "
+                "PACELINE_MEMORY_LIMIT sets how much slots may have"
+            )
         if self.signal is None:
             return "the function called os._exit or something it uses did; raise an exception instead"
         if _signal_name(self.signal) in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"):
             return f"native code crashed; run {plain} under python -X faulthandler to see where"
         return "something outside killed the process; look at the system log, or raise retries="
+
+
+class OutOfMemory(SlotDied):
+    """The process that ran the task was ended because memory ran out: by its node, or by the kernel."""
+
+    code = "out-of-memory"
 
 
 class PoisonTask(SlotDied):
@@ -242,9 +260,8 @@ class PoisonTask(SlotDied):
     def _message(self) -> str:
         slots = ", ".join(str(slot) for slot in self.slots or (self.slot,))
         where = f" on {self.node}" if self.node else ""
-        last = _ending(self.signal, self.exit_code, self.out_of_memory)
         task = _task(self.task, self.function)
-        return f"{task} is not run again, it ended slots {slots}; the last{where} was {last}"
+        return f"{task} is not run again, it ended slots {slots}; the last{where} was {self._ending()}"
 
 
 UNREADABLE = "it was pickled and cannot be loaded: look at what its __reduce__ or __getstate__ gives, and who uses it"
@@ -315,15 +332,20 @@ def _after(attempts: int) -> str:
     return f", after {attempts} attempts" if attempts > 1 else ""
 
 
-def _ending(signal: int | None, exit_code: int | None, out_of_memory: str) -> str:
+def _bytes(count: int) -> str:
+    amount, units = float(count), ["GiB", "MiB", "KiB"]
+    while amount >= 1024 and units:
+        amount, unit = amount / 1024, units.pop()
+    return f"{count} bytes" if count < 1024 else f"{amount:.4g} {unit}"
+
+
+def _ending(signal: int | None, exit_code: int | None) -> str:
     if signal is not None:
         name = _signal_name(signal)
-        ending = f"killed by {name} (signal {signal})" if name else f"killed by signal {signal}"
-    elif exit_code is not None:
-        ending = f"ended with exit code {exit_code}"
-    else:
-        ending = "lost for an unknown reason"
-    return ending + {"yes": ", out of memory", "likely": ", likely out of memory"}.get(out_of_memory, "")
+        return f"killed by {name} (signal {signal})" if name else f"killed by signal {signal}"
+    if exit_code is not None:
+        return f"ended with exit code {exit_code}"
+    return "lost for an unknown reason"
 
 
 def _signal_name(number: int) -> str:

@@ -19,6 +19,7 @@ EXAMPLES: list[Exception] = [
     errors.TaskTimeout(task=1, function="f", timeout=2.5, attempts=2),
     errors.NodeLost(task=1, function="f", node="n", attempts=2),
     errors.SlotDied(task=7, function="f", slot=3, node="n", signal=9, out_of_memory="likely", attempts=4),
+    errors.OutOfMemory(task=7, slot=3, signal=9, out_of_memory="yes", peak=3 << 30, limit=4 << 30),
     errors.PoisonTask(slots=(1, 4, 9), slot=9, signal=11, task=7, function="f", attempts=3),
     errors.SerializationError("message", path="args[0]"),
     errors.ArgumentNotSerializable("message", path="args[0]"),
@@ -100,6 +101,19 @@ def test_a_dead_slot_says_what_happened_and_what_to_do(fields: dict[str, Any], m
     assert error.hint is not None
     assert error.hint.startswith(hint)
     assert error.code == "slot-died"
+
+
+def test_memory_is_told_with_its_numbers() -> None:
+    error = errors.OutOfMemory(
+        task=7, function="load", slot=3, node="box", signal=9, out_of_memory="yes", peak=3 << 30, limit=4 << 30
+    )
+    assert str(error).splitlines() == [
+        "task 7 (load) died with slot 3 on box: killed by SIGKILL (signal 9), out of memory: it had 3 GiB of 4 GiB",
+        "hint: give it less data at a time, or ask for more cpus= so that fewer tasks run side by side; "
+        "PACELINE_MEMORY_LIMIT sets how much slots may have",
+    ]
+    assert (error.code, isinstance(error, errors.SlotDied)) == ("out-of-memory", True)
+    assert "it had 1000 bytes of 1.465 KiB" in str(errors.OutOfMemory(out_of_memory="yes", peak=1000, limit=1500))
 
 
 def test_a_poison_task_names_every_slot() -> None:

@@ -167,3 +167,87 @@ def test_a_child_forked_in_a_task_changes_nothing() -> None:
     ).ok()
     assert "parent parent ['parent', 'parent', 'parent', 'parent', 'parent']" in done.stdout
     assert_nothing_left(done)
+
+
+def test_nothing_of_ours_is_among_the_users_children() -> None:
+    """Not as a child that lives, not as one that died, not as a signal; and the user's own are as ever."""
+    done = run_script(
+        """
+        import os, signal, subprocess, time
+        heard = []
+        signal.signal(signal.SIGCHLD, lambda *_: heard.append("child"))
+        import paceline as pl
+
+        def no_children():
+            try:
+                return os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return "no children"
+
+        with pl.connect(cpus=2):
+            parent = pl.remote(os.getppid)
+            zygote = parent()
+            print("while it runs:", no_children())
+            os.kill(zygote, signal.SIGKILL)
+            while parent() == zygote:  # its slots live a moment longer
+                time.sleep(0.001)
+            print("after a death:", no_children())
+            own = os.posix_spawnp("true", ["true"], os.environ)
+            print("own child:", os.waitpid(-1, 0) == (own, 0))
+            del heard[:]
+        print("at the end:", no_children(), heard)
+        """
+    ).ok()
+    lines = [
+        "while it runs: no children",
+        "after a death: no children",
+        "own child: True",
+        "at the end: no children []",
+    ]
+    assert done.stdout.splitlines() == lines, done.transcript()
+    assert_nothing_left(done)
+
+
+def test_a_client_that_inherits_orphans_keeps_none_of_ours() -> None:
+    """As the first process of a container does. There the zygote is its child after all, and taken off the list."""
+    done = run_script(
+        """
+        import ctypes, os, signal, time
+        PR_SET_CHILD_SUBREAPER = 36
+        assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        import paceline as pl
+        with pl.connect(cpus=1):
+            parent = pl.remote(os.getppid)
+            os.kill(zygote := parent(), signal.SIGKILL)
+            while parent() == zygote:  # its slots live a moment longer
+                time.sleep(0.001)
+        try:
+            print(os.waitpid(-1, os.WNOHANG))
+        except ChildProcessError:
+            print("no children")
+        """
+    ).ok()
+    assert done.stdout == "no children\n"
+    assert_nothing_left(done)
+
+
+def test_a_child_that_no_handler_saw_forked_does_not_keep_slots_alive() -> None:
+    """It still has the link to the zygote open, so only the death of the client itself tells."""
+    script = BUSY + textwrap.dedent(
+        """
+        import ctypes
+        SYS_fork = {"x86_64": 57}.get(os.uname().machine)
+        if SYS_fork is None:
+            print("forked", flush=True)
+        else:
+            if ctypes.CDLL(None).syscall(SYS_fork) == 0:
+                ctypes.CDLL(None).sleep(20)
+                os._exit(0)
+            print("forked", flush=True)
+        nap(30)
+        """
+    )
+    with start_script(script) as running:
+        wait_until(lambda: "forked" in running.output(), "the child")
+        running.send_signal(signal.SIGKILL)
+        wait_until(lambda: len(running.processes()) <= 1, "only the forked child to be left", 5)

@@ -7,12 +7,14 @@
 pub mod alarm;
 pub mod clock;
 pub mod control;
+pub mod detached;
 pub mod fds;
 pub mod fork;
 pub mod kept;
 pub mod link;
 pub mod page;
 pub mod poll;
+pub mod reap;
 pub mod scratch;
 pub mod signalfd;
 pub mod signals;

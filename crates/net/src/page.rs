@@ -2,11 +2,12 @@
 //!
 //! * PG-1: it outlives the slot, so that a death is charged to exactly the call that was running.
 //! * PG-2: only the slot writes it; a reader may see one call's numbers a moment late, never torn.
+//! * PG-3: a child that the node's process forks does not have it, so it ends with the node and the slot.
 
 use paceline_proto::Seq;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,10 @@ impl Page {
     pub fn create() -> io::Result<(Page, OwnedFd)> {
         let memory = memfd_create(c"paceline-page", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, LENGTH as u64)?;
-        Ok((Page::map(&memory)?, memory))
+        let page = Page::map(&memory)?;
+        // SAFETY: it changes what a fork copies, and nothing here.
+        unsafe { madvise(page.fields.as_ptr().cast(), LENGTH, Advice::LinuxDontFork) }?;
+        Ok((page, memory))
     }
 
     /// The page behind a descriptor that was passed to us.

@@ -1,6 +1,7 @@
 //! How a slot ended: its pidfd says that it did, its zygote says how.
 
 use crate::news::{Desk, News};
+use paceline_net::reap::reap_inherited;
 use paceline_net::watch;
 use paceline_proto::{DeathCause, SlotId};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -56,6 +57,7 @@ async fn cause(process: Option<watch::Watched>, mut told: oneshot::Receiver<Deat
             // The zygote died, and its slots with it: only the process itself can tell when.
             Err(_) => {
                 let _ = process.readable().await;
+                reap_inherited(process.get_ref());
                 unknown
             }
         },

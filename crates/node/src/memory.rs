@@ -1,32 +1,290 @@
-//! Whether the kernel has been short of memory.
+//! How much memory there is, how much of it is in use, and whether the kernel has ended something for want of it.
+//!
+//! The machine has a bound, and so may have the control group of this process and every one above it. What counts is the
+//! one that is nearest. `PACELINE_MEMORY_LIMIT` puts another in their place: so many bytes (`2G` will do) for the slots
+//! together, or `off`.
 
-use paceline_proto::{DeathCause, OutOfMemory};
+use paceline_proto::{DeathCause, MemoryUse, OutOfMemory, SlotId};
+use rustix::process::Pid;
+use std::fs::read_to_string;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// Counts processes that the kernel ended for want of memory.
-pub(crate) struct Shortage {
-    seen: u64,
+const SETTING: &str = "PACELINE_MEMORY_LIMIT";
+/// As fast as memory can be filled, about. It is looked at again before that could have happened.
+const BYTES_PER_MILLISECOND: u64 = 4 << 20;
+const SOONEST: Duration = Duration::from_millis(20);
+const LATEST: Duration = Duration::from_secs(1);
+
+/// What a look at memory found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reading {
+    pub used: u64,
+    pub limit: u64,
 }
 
-impl Shortage {
-    pub(crate) fn new() -> Shortage {
-        Shortage { seen: count() }
+impl Reading {
+    /// Whether it is worth asking who uses it.
+    pub(crate) fn nearly_full(&self) -> bool {
+        self.used / 9 >= self.limit / 10
     }
 
-    /// What to say of a death that nobody here brought about. The kernel's count is of the whole machine, so all it can
-    /// make is likely.
-    pub(crate) fn verdict(&mut self, cause: DeathCause) -> OutOfMemory {
+    /// How long until the next look.
+    pub(crate) fn pause(&self) -> Duration {
+        let left = self.limit.saturating_sub(self.used) / 2;
+        Duration::from_millis(left / BYTES_PER_MILLISECOND).clamp(SOONEST, LATEST)
+    }
+
+    fn fuller(self, other: Reading) -> Reading {
+        let is = u128::from(self.used) * u128::from(other.limit)
+            >= u128::from(other.used) * u128::from(self.limit);
+        if is { self } else { other }
+    }
+}
+
+/// What bounds the memory of slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Bound {
+    Nothing,
+    /// So much for all slots together.
+    Slots(u64),
+    Machine,
+}
+
+pub(crate) struct Memory {
+    bound: Bound,
+    /// The control groups of this process, its own first.
+    groups: Vec<Group>,
+    /// How many processes the kernel had ended for want of memory: in our group, and on the machine.
+    group_kills: u64,
+    machine_kills: u64,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Memory {
+        let groups = groups(Path::new("/"));
+        let bound = std::env::var(SETTING).map_or(Bound::Machine, |text| bound(&text));
+        let group_kills = groups.first().map_or(0, Group::kills);
+        Memory { bound, groups, group_kills, machine_kills: machine_kills() }
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.bound != Bound::Nothing
+    }
+
+    /// How full it is.
+    pub(crate) fn look(&self, slots: &[(SlotId, Pid)]) -> Option<Reading> {
+        match self.bound {
+            Bound::Nothing => None,
+            Bound::Slots(limit) => {
+                Some(Reading { used: slots.iter().map(|(_, pid)| size_of_process(*pid)).sum(), limit })
+            }
+            Bound::Machine => {
+                let groups = self.groups.iter().filter_map(Group::reading);
+                groups.chain(machine()).reduce(Reading::fuller)
+            }
+        }
+    }
+
+    /// What to say of a death that nobody here brought about, of a process that had so much at most. A count of our own
+    /// group's victims leaves no doubt; one of the whole machine's does.
+    pub(crate) fn verdict(&mut self, cause: DeathCause, peak: u64) -> OutOfMemory {
         if cause != DeathCause::Signal(9) {
             return OutOfMemory::No;
         }
-        let now = count();
-        let more = now > self.seen;
-        self.seen = now;
-        if more { OutOfMemory::Likely } else { OutOfMemory::No }
+        let group = self.groups.first().map_or(0, Group::kills);
+        let machine = machine_kills();
+        let in_group = std::mem::replace(&mut self.group_kills, group) < group;
+        let anywhere = std::mem::replace(&mut self.machine_kills, machine) < machine;
+        let memory = MemoryUse { peak, limit: if in_group || anywhere { self.limit() } else { 0 } };
+        match (in_group, anywhere) {
+            (true, _) => OutOfMemory::Yes(memory),
+            (false, true) => OutOfMemory::Likely(memory),
+            (false, false) => OutOfMemory::No,
+        }
+    }
+
+    fn limit(&self) -> u64 {
+        let groups = self.groups.iter().filter_map(Group::reading);
+        groups.chain(machine()).map(|reading| reading.limit).min().unwrap_or(0)
     }
 }
 
-fn count() -> u64 {
-    let counts = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    let count = counts.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok());
-    count.unwrap_or(0)
+/// What a process has for itself now.
+pub(crate) fn size_of_process(pid: Pid) -> u64 {
+    let pages = read(format!("/proc/{}/statm", pid.as_raw_nonzero()));
+    let mut pages = pages.split_ascii_whitespace().skip(1).map(|count| count.parse::<u64>().unwrap_or(0));
+    let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    resident.saturating_sub(shared) * rustix::param::page_size() as u64
+}
+
+/// The most that a process has had.
+pub(crate) fn peak_of_process(pid: Pid) -> u64 {
+    kilobytes(&read(format!("/proc/{}/status", pid.as_raw_nonzero())), "VmHWM:")
+}
+
+fn machine() -> Option<Reading> {
+    let facts = read("/proc/meminfo");
+    let limit = kilobytes(&facts, "MemTotal:") + kilobytes(&facts, "SwapTotal:");
+    let free = kilobytes(&facts, "MemAvailable:") + kilobytes(&facts, "SwapFree:");
+    (limit > 0).then(|| Reading { used: limit.saturating_sub(free), limit })
+}
+
+fn machine_kills() -> u64 {
+    count(&read("/proc/vmstat"), "oom_kill")
+}
+
+/// A control group of memory, of either version.
+struct Group {
+    directory: PathBuf,
+    second: bool,
+}
+
+impl Group {
+    fn file(&self, name: &str) -> String {
+        read(self.directory.join(name))
+    }
+
+    /// None if it has no bound, which a version 1 group says with a huge number.
+    fn reading(&self) -> Option<Reading> {
+        let (limit, used) = if self.second {
+            ("memory.max", "memory.current")
+        } else {
+            ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        };
+        let limit = self.file(limit).trim().parse().ok().filter(|limit| *limit < 1 << 60)?;
+        let used: u64 = self.file(used).trim().parse().ok()?;
+        let mut reading = Reading { used, limit };
+        if reading.nearly_full() {
+            // Files that the kernel keeps in memory go first, when it needs them to.
+            let name = if self.second { "inactive_file" } else { "total_inactive_file" };
+            reading.used = used.saturating_sub(count(&self.file("memory.stat"), name));
+        }
+        Some(reading)
+    }
+
+    fn kills(&self) -> u64 {
+        let name = if self.second { "memory.events" } else { "memory.oom_control" };
+        count(&self.file(name), "oom_kill")
+    }
+}
+
+/// The groups this process is in, from its own upwards. In a container the path may be the host's and not exist here:
+/// then what is left is the mount itself, which is our own group.
+fn groups(root: &Path) -> Vec<Group> {
+    let lines = read(root.join("proc/self/cgroup"));
+    let mounts = root.join("sys/fs/cgroup");
+    let mut found = Vec::new();
+    for line in lines.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let second = controllers.is_empty();
+        if !second && !controllers.split(',').any(|name| name == "memory") {
+            continue;
+        }
+        let mount = if second { mounts.clone() } else { mounts.join("memory") };
+        let file = if second { "memory.current" } else { "memory.usage_in_bytes" };
+        for group in Path::new(path.trim_start_matches('/')).ancestors() {
+            let directory = mount.join(group);
+            if directory.join(file).exists() {
+                found.push(Group { directory, second });
+            }
+        }
+    }
+    found
+}
+
+fn bound(text: &str) -> Bound {
+    let text = text.trim();
+    if text.eq_ignore_ascii_case("off") {
+        return Bound::Nothing;
+    }
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match text[digits.len()..].trim().to_ascii_uppercase().trim_end_matches('B') {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => 0,
+    };
+    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
+        Some(limit) if limit > 0 => Bound::Slots(limit),
+        _ => {
+            tracing::warn!(%text, "{SETTING} is neither a number of bytes nor off");
+            Bound::Machine
+        }
+    }
+}
+
+/// The number behind a name at the beginning of a line.
+fn count(text: &str, name: &str) -> u64 {
+    let mut lines = text.lines().map(str::split_ascii_whitespace);
+    lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()?.parse().ok())?).unwrap_or(0)
+}
+
+fn kilobytes(text: &str, name: &str) -> u64 {
+    count(text, name) << 10
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    read_to_string(path).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting() {
+        assert_eq!(bound("off"), Bound::Nothing);
+        assert_eq!(bound("2G"), Bound::Slots(2 << 30));
+        assert_eq!(bound(" 300 MB"), Bound::Slots(300 << 20));
+        assert_eq!(bound("12345"), Bound::Slots(12345));
+        assert_eq!(bound("much"), Bound::Machine);
+        assert_eq!(bound("0"), Bound::Machine);
+    }
+
+    #[test]
+    fn the_nearest_bound_counts_and_little_room_is_looked_at_often() {
+        let (roomy, tight) = (Reading { used: 10, limit: 100 }, Reading { used: 95, limit: 100 });
+        assert_eq!(roomy.fuller(tight), tight);
+        assert!(tight.nearly_full() && !roomy.nearly_full());
+        let gigabytes = |used: u64, limit: u64| Reading { used: used << 30, limit: limit << 30 };
+        assert_eq!(gigabytes(1, 64).pause(), LATEST);
+        assert_eq!(gigabytes(63, 64).pause(), Duration::from_millis(128));
+        assert_eq!(gigabytes(64, 64).pause(), SOONEST);
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        let reading = machine().expect("/proc/meminfo tells");
+        assert!(reading.used > 0 && reading.used < reading.limit, "{reading:?}");
+        let own = rustix::process::getpid();
+        assert!(size_of_process(own) > 0 && peak_of_process(own) >= size_of_process(own));
+    }
+
+    #[test]
+    fn groups_of_both_versions_are_found() {
+        let root = std::env::temp_dir().join(format!("paceline-groups-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("proc/self/cgroup", "5:cpu:/x\n4:memory:/job/7\n0::/job/8\n");
+        write("sys/fs/cgroup/memory/job/7/memory.usage_in_bytes", "900\n");
+        write("sys/fs/cgroup/memory/job/7/memory.limit_in_bytes", "1000\n");
+        write("sys/fs/cgroup/memory/job/7/memory.stat", "inactive_file 1\ntotal_inactive_file 300\n");
+        write("sys/fs/cgroup/memory/job/7/memory.oom_control", "under_oom 0\noom_kill 4\n");
+        write("sys/fs/cgroup/job/memory.current", "5\n");
+        write("sys/fs/cgroup/job/memory.max", "max\n");
+        write("sys/fs/cgroup/job/memory.events", "oom 3\noom_kill 2\n");
+        let found = groups(&root);
+        let readings: Vec<_> = found.iter().map(Group::reading).collect();
+        let kills: Vec<_> = found.iter().map(Group::kills).collect();
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(readings, [Some(Reading { used: 600, limit: 1000 }), None]);
+        assert_eq!(kills, [4, 2]);
+    }
 }

@@ -26,8 +26,7 @@ pub fn service(options: Options) -> (Service, Handle) {
 }
 
 impl Service {
-    /// Be the node until told to end, and leave nothing behind. Runs on any tokio runtime, in a thread that lives as
-    /// long as the node: the zygote ends with the thread that started it.
+    /// Be the node until told to end, and leave nothing behind. Runs on any tokio runtime.
     pub async fn run(mut self) {
         let (news_sender, mut news) = mpsc::unbounded_channel();
         let (printed_sender, mut printed) = mpsc::channel(PRINTED);
@@ -49,6 +48,7 @@ impl Service {
                 Some(printed) = printed.recv(), if shell.takes_output() => shell.on_printed(printed),
                 () = alarm::reached(closing) => break,
                 () = alarm::reached(shell.wake()) => shell.on_alarm(),
+                () = alarm::reached(shell.memory_wake()) => shell.on_memory_wake(),
                 // The head has taken something; there may be room for output again.
                 () = shell.head_drained(), if !shell.takes_output() => {}
             }

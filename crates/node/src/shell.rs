@@ -40,6 +40,8 @@ pub(crate) struct Shell {
     connections: BTreeMap<u64, OwnedFd>,
     offered: u64,
     wake: Option<Tick>,
+    /// When to look at memory next, if somebody uses it.
+    look_at: u64,
     closed: bool,
 }
 
@@ -70,6 +72,7 @@ impl Shell {
             connections: BTreeMap::new(),
             offered: 0,
             wake: None,
+            look_at: 0,
             closed: false,
         }
     }
@@ -80,6 +83,20 @@ impl Shell {
 
     pub(crate) fn wake(&self) -> Option<u64> {
         self.wake.map(|at| at.0)
+    }
+
+    /// When to look how full memory is. Never while no call can be running.
+    pub(crate) fn memory_wake(&self) -> Option<u64> {
+        (self.slots.watches_memory() && self.core.is_used()).then_some(self.look_at)
+    }
+
+    pub(crate) fn on_memory_wake(&mut self) {
+        let found = self.slots.look_at_memory();
+        let pause = found.as_ref().map_or(Duration::from_secs(1), |(reading, _)| reading.pause());
+        self.look_at = clock::now() + pause.as_nanos() as u64;
+        if let Some((reading, slots)) = found.filter(|(reading, _)| reading.nearly_full()) {
+            self.step(Event::Memory { used: reading.used, limit: reading.limit, slots });
+        }
     }
 
     /// Whether the core has nothing more to wait for.
@@ -180,7 +197,7 @@ impl Shell {
                 self.slots.on_forked(slot, pid);
                 self.step(Event::Forked { slot, pid });
             }
-            Some(ZygoteToNode::Exited { slot, cause, .. }) => self.slots.on_exited(slot, cause),
+            Some(ZygoteToNode::Exited { slot, cause, peak, .. }) => self.slots.on_exited(slot, cause, peak),
             None => {
                 if let Some(zygote) = self.zygote.take_if(|zygote| zygote.number == number) {
                     tracing::warn!("the zygote died");
@@ -216,6 +233,7 @@ impl Shell {
                 self.slots.send(slot, &message, connection.into_iter().collect());
             }
             Effect::Kill { slot } => self.slots.kill(slot),
+            Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
             Effect::Refuse { connection } => drop(self.connections.remove(&connection)),
             Effect::ForgetSlot { slot } => self.slots.forget(slot),
             Effect::Stray { slot, text } => {

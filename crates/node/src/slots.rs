@@ -1,14 +1,14 @@
 //! What belongs to each slot on this side: its control link, its page, its pipes, its process.
 
 use crate::death::Vigil;
-use crate::memory::Shortage;
+use crate::memory::{self, Memory, Reading};
 use crate::news::{Desk, News};
 use crate::output::Reader;
 use crate::zygote::Zygote;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::{Page, fds};
 use paceline_proto::control::{NodeToSlot, SlotToNode, Stream};
-use paceline_proto::{Death, DeathCause, OutOfMemory, SlotId};
+use paceline_proto::{Death, DeathCause, MemoryUse, OutOfMemory, SlotId};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 pub(crate) struct Slots {
     slots: BTreeMap<SlotId, Slot>,
     desk: Desk,
-    shortage: Shortage,
+    memory: Memory,
 }
 
 struct Slot {
@@ -30,6 +30,10 @@ struct Slot {
     page: Page,
     pid: Option<Pid>,
     killed: bool,
+    /// It was ended for want of memory.
+    short: Option<MemoryUse>,
+    /// The most memory it had, as the zygote says.
+    peak: u64,
     /// Until it is forked.
     vigil: Option<Vigil>,
     /// From then on: tells the vigil what the zygote says.
@@ -44,7 +48,7 @@ impl Drop for Slot {
 
 impl Slots {
     pub(crate) fn new(desk: Desk) -> Slots {
-        Slots { slots: BTreeMap::new(), desk, shortage: Shortage::new() }
+        Slots { slots: BTreeMap::new(), desk, memory: Memory::new() }
     }
 
     /// Make everything a slot needs, and ask the zygote for it.
@@ -71,6 +75,8 @@ impl Slots {
             page,
             pid: None,
             killed: false,
+            short: None,
+            peak: 0,
             vigil: Some(vigil),
             told: None,
         };
@@ -90,8 +96,9 @@ impl Slots {
     }
 
     /// The zygote says how a slot ended.
-    pub(crate) fn on_exited(&mut self, id: SlotId, cause: DeathCause) {
+    pub(crate) fn on_exited(&mut self, id: SlotId, cause: DeathCause, peak: u64) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.peak = peak;
         match (slot.told.take(), slot.vigil.take()) {
             (Some(told), _) => drop(told.send(cause)),
             // It could not be forked.
@@ -110,7 +117,13 @@ impl Slots {
     /// What the page says of a slot that is gone.
     pub(crate) fn death(&mut self, id: SlotId, cause: DeathCause) -> Option<Death> {
         let slot = self.slots.get(&id)?;
-        let out_of_memory = if slot.killed { OutOfMemory::No } else { self.shortage.verdict(cause) };
+        let out_of_memory = match slot.short {
+            Some(MemoryUse { peak, limit }) => {
+                OutOfMemory::Yes(MemoryUse { peak: peak.max(slot.peak), limit })
+            }
+            None if slot.killed => OutOfMemory::No,
+            None => self.memory.verdict(cause, slot.peak),
+        };
         let cause = if slot.page.gave_up() { DeathCause::TimedOut } else { cause };
         Some(Death { cause, out_of_memory, running: slot.page.running(), finished: slot.page.finished() })
     }
@@ -127,6 +140,28 @@ impl Slots {
         if let Some(pid) = slot.pid {
             let _ = kill_process_group(pid, Signal::KILL);
         }
+    }
+
+    /// Kill it because it has the most of the memory there is.
+    pub(crate) fn end_for_memory(&mut self, id: SlotId, limit: u64) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(pid) = slot.pid else { return };
+        let peak = memory::peak_of_process(pid);
+        slot.short = Some(MemoryUse { peak, limit });
+        tracing::warn!(slot = %id, peak, limit, "memory is short, so the largest slot is ended");
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+
+    pub(crate) fn watches_memory(&self) -> bool {
+        self.memory.is_watched()
+    }
+
+    /// How full memory is, and, if it is nearly full, how much of it each slot has.
+    pub(crate) fn look_at_memory(&self) -> Option<(Reading, Vec<(SlotId, u64)>)> {
+        let pids: Vec<_> = self.slots.iter().filter_map(|(&id, slot)| Some((id, slot.pid?))).collect();
+        let reading = self.memory.look(&pids)?;
+        let sizes = pids.into_iter().filter(|_| reading.nearly_full());
+        Some((reading, sizes.map(|(id, pid)| (id, memory::size_of_process(pid))).collect()))
     }
 
     pub(crate) fn forget(&mut self, id: SlotId) {

@@ -114,17 +114,16 @@ impl Embedded {
     pub fn control(&mut self) -> OwnedFd {
         self.control.take().expect("the client takes its end once")
     }
-}
 
-impl Host for Embedded {
-    fn connect(&self, lease: LeaseId) -> io::Result<OwnedFd> {
+    /// A data connection for a lease.
+    pub fn connect(&self, lease: LeaseId) -> io::Result<OwnedFd> {
         let (ours, theirs) = fds::pair()?;
         // A fresh socket takes so few bytes at once.
         rustix::io::write(&ours, &open::encode(lease))?;
         if self.node.offer(theirs) { Ok(ours) } else { Err(io::ErrorKind::NotConnected.into()) }
     }
 
-    fn status(&self) -> Status {
+    pub fn status(&self) -> Status {
         let (answer, status) = mpsc::channel();
         self.node.status(move |status| drop(answer.send(status)));
         // The node answers at once, or is gone and the sender with it.
@@ -137,12 +136,13 @@ impl Host for Embedded {
         Status { name: self.name.clone(), slots: slots.collect() }
     }
 
-    fn close(&self) {
+    /// Begin to end the cluster, without waiting. What slots still print comes over the control link, then its end.
+    pub fn close(&self) {
         self.node.close();
     }
 
-    /// End slots, zygote and thread. Bounded: what does not go is killed.
-    fn shutdown(&mut self) {
+    /// End slots, zygote and thread. Bounded: what does not go is killed. Harmless when repeated.
+    pub fn shutdown(&mut self) {
         let Some(Thread { owner, handle, ended }) = self.thread.take() else { return };
         if owner != std::process::id() {
             // EM-4: the thread is the parent's, and there is nothing here to wait for.
@@ -156,6 +156,24 @@ impl Host for Embedded {
             }
             Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => drop(handle.join()),
         }
+    }
+}
+
+impl Host for Embedded {
+    fn connect(&self, lease: LeaseId) -> io::Result<OwnedFd> {
+        Embedded::connect(self, lease)
+    }
+
+    fn status(&self) -> Status {
+        Embedded::status(self)
+    }
+
+    fn close(&self) {
+        Embedded::close(self);
+    }
+
+    fn shutdown(&mut self) {
+        Embedded::shutdown(self);
     }
 }
 

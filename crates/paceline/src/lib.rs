@@ -42,7 +42,7 @@ pub use cell::{Cell, Ticket, Waiter};
 pub use notify::{Notice, Notifier, in_callback};
 pub use paceline_core::client::{Charge, Here, Lost, LostCause, Outcome, RetryOn, Spec, Waiting};
 pub use paceline_macros::task;
-pub use paceline_proto::{Bytes, DeathCause, FunctionId, OutOfMemory, Resources, Shape, TaskId};
+pub use paceline_proto::{Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Resources, Shape, TaskId};
 pub use pump::Waited;
 pub use room::{Full, Gate, Limits, Refused, Warn};
 pub use rust::{

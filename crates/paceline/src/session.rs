@@ -311,6 +311,13 @@ impl Session {
         self.shared.set_aside(excess);
     }
 
+    /// The user is out of patience: what was told to stop and still runs ends with its slots, now.
+    pub fn kill_interrupted(&self) {
+        if !self.shared.closed() {
+            self.shared.state.lock().inner.act(|core, effects| core.kill_interrupted(effects));
+        }
+    }
+
     /// How many CPUs the cluster was started with.
     pub fn cpus(&self) -> u64 {
         self.shared.cpus

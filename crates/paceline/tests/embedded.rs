@@ -11,6 +11,7 @@ use paceline_proto::{ClientId, Death, DeathCause, LeaseId, Resources, Seq, Shape
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -169,14 +170,13 @@ fn assert_goes(pid: u32, what: &str) {
     }
 }
 
-fn zygotes() -> Vec<u32> {
-    let children = std::fs::read_dir("/proc/self/task")
-        .unwrap()
-        .flatten()
-        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    children
-        .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
-        .collect()
+/// The processes that these slots were forked from. They are no children of ours.
+fn zygotes(slots: &[u32]) -> BTreeSet<u32> {
+    let parent = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    slots.iter().map(parent).collect()
 }
 
 #[test]
@@ -374,8 +374,8 @@ fn victim_role() {
     let (_, _, mut data) = cluster.slot();
     cluster.wait_for_states(&["leased", "ready", "ready"]);
     let started = ask(&mut data, "children");
-    let all = [cluster.pids(), zygotes()].concat();
-    let all: Vec<String> = all.iter().map(u32::to_string).collect();
+    let slots = cluster.pids();
+    let all: Vec<String> = slots.iter().chain(&zygotes(&slots)).map(u32::to_string).collect();
     // Not by `println!`, which the harness would keep.
     let mut output = std::fs::File::options().write(true).open("/proc/self/fd/1").unwrap();
     output.write_all(format!("@ {} {started}\n", all.join(" ")).as_bytes()).unwrap();

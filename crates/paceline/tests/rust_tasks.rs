@@ -5,7 +5,7 @@ mod harness;
 
 use paceline::{Cluster, DeathCause, Error, Task};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -559,7 +559,7 @@ fn dropping_leaves_no_process() {
     let (_future, ..) = dawdling(&cluster, false);
     let mut pids: Vec<u32> = cluster.status().slots.iter().filter_map(|slot| slot.pid).collect();
     assert!(pids.len() >= 2, "{pids:?}");
-    let zygotes = children();
+    let zygotes = zygotes(&pids);
     assert_eq!(zygotes.len(), 1, "the zygote: {zygotes:?}");
     pids.extend(zygotes);
     let began = Instant::now();
@@ -573,7 +573,7 @@ fn victim() {
     let cluster = two();
     let (_future, ..) = dawdling(&cluster, false);
     let mut pids: Vec<u32> = cluster.status().slots.iter().filter_map(|slot| slot.pid).collect();
-    pids.extend(children());
+    pids.extend(zygotes(&pids));
     // SAFETY: the child only waits for its end.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -642,10 +642,11 @@ fn is_gone(pid: u32) -> bool {
     stat.rsplit(')').next().unwrap().trim_start().starts_with('Z')
 }
 
-fn children() -> Vec<u32> {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
-        .collect()
+/// The processes that these slots were forked from. They are no children of ours.
+fn zygotes(slots: &[u32]) -> BTreeSet<u32> {
+    let parent = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    slots.iter().map(parent).collect()
 }

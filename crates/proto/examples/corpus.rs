@@ -9,8 +9,8 @@ use paceline_proto::control::{
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::{
-    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, NodeId,
-    OutOfMemory, Resources, Seq, Shape, SlotId, TaskId, open,
+    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, MemoryUse,
+    NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, TaskId, open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -70,6 +70,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
         ToSlot::Run { acked: 2, calls: vec![call(1, b""), call(2, b"abc"), call(3, b"\0")] },
         ToSlot::Withdraw { calls: vec![Seq(1), Seq(2)] },
         ToSlot::Cancel { calls: vec![Seq(u64::MAX)] },
+        ToSlot::Kill { calls: vec![Seq(7)] },
         ToSlot::Ack { acked: 12 },
         FromSlot::Hello { received: Seq(3) },
         FromSlot::Replies {
@@ -94,7 +95,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
 fn control(out: &mut Vec<Vec<u8>>) {
     let death = Death {
         cause: DeathCause::Signal(9),
-        out_of_memory: OutOfMemory::Likely,
+        out_of_memory: OutOfMemory::Likely(MemoryUse { peak: 1 << 30, limit: 1 << 34 }),
         running: Some(Seq(4)),
         finished: Seq(3),
     };
@@ -106,6 +107,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Want { shape, count: 8 },
         ClientToHead::Release { lease },
         ClientToHead::Bye,
+        ClientToHead::Under { lease },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape },
         HeadToClient::Recall { lease },
@@ -117,26 +119,31 @@ fn control(out: &mut Vec<Vec<u8>>) {
             incarnation: Incarnation(1),
             name: "alpha".into(),
             total: Resources::cpus(64),
-            leases: vec![Placement { lease, client, slot, shape }],
+            leases: vec![Placement { lease, client, slot, shape, blocked: true }],
         },
         NodeToHead::Placed { lease, slot },
         NodeToHead::Ended { lease, death: Some(death) },
         NodeToHead::Output { client, slot, stream: Stream::Out, text: b"line".to_vec() },
         NodeToHead::Heartbeat,
+        NodeToHead::Blocked { lease, blocked: true },
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Place { lease, client, shape },
         HeadToNode::End { lease },
         HeadToNode::Bye,
-        NodeToSlot::Bind { client, needs: Resources::cpus(1) },
+        NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2) },
         NodeToSlot::Attach { lease },
         NodeToSlot::Detach { lease },
         NodeToSlot::Exit,
+        NodeToSlot::TooDeep { lease },
         SlotToNode::Ready { slot, pid: 4711 },
         SlotToNode::Detached { lease },
+        SlotToNode::Blocked { lease, blocked: false },
+        SlotToNode::Nest,
+        SlotToNode::Connect,
         NodeToZygote::Fork { slot },
         NodeToZygote::Exit,
         ZygoteToNode::Forked { slot, pid: 4711 },
-        ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1) },
+        ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1), peak: 1 << 24 },
     );
 }
 

@@ -187,6 +187,8 @@ pub enum ZygoteToNode {
         slot: SlotId,
         pid: u32,
         cause: crate::death::DeathCause,
+        /// The most bytes it had in memory.
+        peak: u64,
     },
 }
 

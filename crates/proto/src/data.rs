@@ -27,6 +27,8 @@ pub enum ToSlot {
     Withdraw { calls: Vec<Seq> },
     /// End these calls: unbegun ones are dropped, a running one is interrupted.
     Cancel { calls: Vec<Seq> },
+    /// As `Cancel`, and a running one is not asked: its slot ends at once.
+    Kill { calls: Vec<Seq> },
     /// `acked` replies have arrived; sent when there is no call to carry it.
     Ack { acked: u64 },
 }
@@ -107,6 +109,7 @@ const TO_RUN: u8 = 4;
 const TO_WITHDRAW: u8 = 5;
 const TO_CANCEL: u8 = 6;
 const TO_ACK: u8 = 7;
+const TO_KILL: u8 = 8;
 const FROM_HELLO: u8 = 33;
 const FROM_REPLIES: u8 = 34;
 const FROM_RUNNING: u8 = 35;
@@ -144,6 +147,7 @@ impl ToSlot {
             ToSlot::Run { acked, calls } => encode_run(*acked, calls, out),
             ToSlot::Withdraw { calls } => encode_seqs(TO_WITHDRAW, calls, out),
             ToSlot::Cancel { calls } => encode_seqs(TO_CANCEL, calls, out),
+            ToSlot::Kill { calls } => encode_seqs(TO_KILL, calls, out),
             ToSlot::Ack { acked } => {
                 frame::encode(TO_ACK, &[], out, |out| out.extend_from_slice(&acked.to_le_bytes()))
             }
@@ -162,6 +166,7 @@ impl ToSlot {
             TO_RUN => decode_run(body),
             TO_WITHDRAW => decode_seqs(body).map(|calls| ToSlot::Withdraw { calls }),
             TO_CANCEL => decode_seqs(body).map(|calls| ToSlot::Cancel { calls }),
+            TO_KILL => decode_seqs(body).map(|calls| ToSlot::Kill { calls }),
             TO_ACK => Ok(ToSlot::Ack { acked: take::<U64>(&mut body, "ack")?.get() }),
             found => Err(Error::Kind { found }),
         }

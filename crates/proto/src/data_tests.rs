@@ -42,6 +42,7 @@ fn every_message_survives() {
         ToSlot::Run { acked: 5, calls: vec![call(1, b""), call(2, b"xyz")] },
         ToSlot::Withdraw { calls: vec![Seq(2), Seq(3)] },
         ToSlot::Cancel { calls: vec![] },
+        ToSlot::Kill { calls: vec![Seq(9)] },
         ToSlot::Ack { acked: u64::MAX },
     ];
     for message in to {

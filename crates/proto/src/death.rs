@@ -30,8 +30,17 @@ pub enum DeathCause {
 /// Whether memory was the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum OutOfMemory {
-    Yes,
-    Likely,
+    Yes(MemoryUse),
+    Likely(MemoryUse),
     #[default]
     No,
+}
+
+/// How much memory a slot had, and how much there was. Zero where it is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryUse {
+    /// The most bytes the slot ever had.
+    pub peak: u64,
+    /// All there are.
+    pub limit: u64,
 }

@@ -20,7 +20,7 @@ pub mod resources;
 pub mod version;
 
 pub use bytes::Bytes;
-pub use death::{Death, DeathCause, OutOfMemory};
+pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;
 pub use ids::{ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, NodeId, Seq, SlotId, TaskId};
 pub use resources::{Resources, Shape};

@@ -4,12 +4,13 @@
 //!   is added while there is no room in the queue and some are under way. So an input of any length needs bounded
 //!   memory beyond its results, and goes on whatever others have in the queue.
 //! * MA-2: whatever ends a map early ends its tasks.
+//! * MA-3: a chunk that the user did not ask for costs nobody a retry: if its slot dies, its items run one by one.
 
 use crate::function::Function;
 use crate::outcome::{self, Of};
 use crate::{payload, waiting};
 use bytes::Bytes;
-use paceline::{Batch, Session, Stored, Submission, TaskId, Ticket};
+use paceline::{Batch, Lost, LostCause, Outcome, Session, Submission, TaskId, Ticket};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -33,6 +34,8 @@ struct Feeder {
     chunksize: usize,
     fed: u32,
     exhausted: bool,
+    /// The chunks that were fed and whose outcomes were not taken, if they may have to run again item by item.
+    kept: Option<VecDeque<Py<PyList>>>,
 }
 
 impl Feeder {
@@ -40,7 +43,14 @@ impl Feeder {
         if chunksize == 0 {
             return Err(PyValueError::new_err("chunksize must be at least 1"));
         }
-        Ok(Feeder { items: items.try_iter()?.unbind(), star, chunksize, fed: 0, exhausted: false })
+        Ok(Feeder {
+            items: items.try_iter()?.unbind(),
+            star,
+            chunksize,
+            fed: 0,
+            exhausted: false,
+            kept: None,
+        })
     }
 
     /// Encode and submit up to `count` tasks.
@@ -87,6 +97,9 @@ impl Feeder {
             let payload = payload::chunk(&chunk, self.star)?;
             bytes += payload.len();
             payloads.push(payload);
+            if let Some(kept) = &mut self.kept {
+                kept.push_back(chunk.unbind());
+            }
         }
         Ok(())
     }
@@ -106,6 +119,7 @@ pub fn run<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyList>> {
     let py = items.py();
+    let ours = chunksize.is_none();
     let (items, chunksize) = match chunksize {
         Some(chunksize) => (items.clone(), chunksize),
         None => {
@@ -115,12 +129,20 @@ pub fn run<'py>(
         }
     };
     let mut feeder = Feeder::new(&items, star, chunksize)?;
-    let batch = Batch::new(true);
-    let result = drive(py, function, &mut feeder, &batch, progress);
-    if result.is_err() {
-        function.session.cancel_batch(&batch);
+    let mut submission = function.submission;
+    if ours && may_split(&submission) && chunksize > 1 {
+        feeder.kept = Some(VecDeque::new());
+        submission.retries = 0;
     }
-    result
+    let results = PyList::empty(py);
+    drive(function, &submission, &mut feeder, &results, progress)?;
+    Ok(results)
+}
+
+/// Whether deaths of slots and nodes are all that makes this run again, so that it may be a chunk's items that do (MA-3).
+fn may_split(submission: &Submission) -> bool {
+    let retry_on = submission.retry_on;
+    submission.retries > 0 && retry_on.slot_lost && !retry_on.timeout && !retry_on.raised
 }
 
 /// Something that knows its length.
@@ -131,14 +153,31 @@ fn sized<'py>(items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     items.py().get_type::<PyList>().call1((items,))
 }
 
+/// Run all that the feeder has, and add the results. What ends this early ends its tasks (MA-2).
 fn drive<'py>(
-    py: Python<'py>,
     function: &Function,
+    submission: &Submission,
+    feeder: &mut Feeder,
+    results: &Bound<'py, PyList>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<()> {
+    let batch = Batch::new(true);
+    let ended = collect(function, submission, feeder, &batch, results, progress);
+    if ended.is_err() {
+        function.session.cancel_batch(&batch);
+    }
+    ended
+}
+
+fn collect<'py>(
+    function: &Function,
+    submission: &Submission,
     feeder: &mut Feeder,
     batch: &Arc<Batch>,
+    results: &Bound<'py, PyList>,
     progress: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyList>> {
-    let results = PyList::empty(py);
+) -> PyResult<()> {
+    let py = results.py();
     let mut ready = Vec::new();
     let mut taken = 0;
     loop {
@@ -146,7 +185,7 @@ fn drive<'py>(
         if !feeder.exhausted && under_way < AHEAD && (under_way == 0 || function.session.has_room()) {
             // Large chunks one by one: the first slot starts while the second chunk is encoded.
             let count = if feeder.chunksize > FEED { 1 } else { FEED };
-            feeder.feed(py, &function.session, &function.submission, batch, count)?;
+            feeder.feed(py, &function.session, submission, batch, count)?;
             if feeder.chunksize > 1 || under_way < AHEAD / 2 {
                 continue;
             }
@@ -157,7 +196,19 @@ fn drive<'py>(
         if !ready.is_empty() {
             taken += ready.len();
             for stored in ready.drain(..) {
-                append(function, &results, stored, feeder.chunksize > 1)?;
+                let kept = feeder.kept.as_mut().and_then(VecDeque::pop_front);
+                let retry_on = function.submission.retry_on;
+                let runs_again = |how: &Lost| match how.cause {
+                    LostCause::SlotDied => true,
+                    LostCause::NodeLost => retry_on.node_lost,
+                    LostCause::Poison => false,
+                };
+                match (kept, outcome::load(py, stored)) {
+                    (Some(items), Outcome::Lost(how)) if runs_again(&how) => {
+                        one_by_one(function, items.bind(py), feeder.star, results, progress)?;
+                    }
+                    (_, outcome) => append(function, results, outcome, feeder.chunksize > 1)?,
+                }
             }
             if let Some(progress) = progress {
                 progress.call1((results.len(),))?;
@@ -166,7 +217,7 @@ fn drive<'py>(
         }
         let fed = feeder.fed as usize;
         if feeder.exhausted && taken == fed {
-            return Ok(results);
+            return Ok(());
         }
         // With input left, be back before the slots run dry; without, when all is done or there is news to show.
         let target = match (feeder.exhausted, progress) {
@@ -178,10 +229,23 @@ fn drive<'py>(
     }
 }
 
-fn append(function: &Function, results: &Bound<'_, PyList>, stored: Stored, chunk: bool) -> PyResult<()> {
+/// The slot of a chunk died: only the item that was to blame, if it was one, should have the deaths charged to it that
+/// follow (MA-3). The one that happened was the first run of all of them.
+fn one_by_one<'py>(
+    function: &Function,
+    items: &Bound<'py, PyList>,
+    star: bool,
+    results: &Bound<'py, PyList>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<()> {
+    let submission = Submission { retries: function.submission.retries - 1, ..function.submission };
+    drive(function, &submission, &mut Feeder::new(items, star, 1)?, results, progress)
+}
+
+fn append(function: &Function, results: &Bound<'_, PyList>, outcome: Outcome, chunk: bool) -> PyResult<()> {
     let py = results.py();
     let of = Of { task: TaskId(0), function: &function.name, node: function.session.node_name() };
-    let value = outcome::resolve_item(py, outcome::load(py, stored), &of)?;
+    let value = outcome::resolve_item(py, outcome, &of)?;
     if chunk {
         results.call_method1(pyo3::intern!(py, "extend"), (value,)).map(drop)
     } else {

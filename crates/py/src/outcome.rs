@@ -1,7 +1,7 @@
 //! What a task's outcome is to Python: a value, or an exception to raise.
 
 use crate::values;
-use paceline::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, Stored, TaskId};
+use paceline::{DeathCause, Lost, LostCause, MemoryUse, OutOfMemory, Outcome, Stored, TaskId};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -95,16 +95,20 @@ fn lost_error(py: Python<'_>, how: &Lost, of: &Of<'_>) -> PyResult<PyErr> {
         };
         fields.set_item("signal", signal)?;
         fields.set_item("exit_code", exit_code)?;
-        let memory = match last.out_of_memory {
-            OutOfMemory::Yes => "yes",
-            OutOfMemory::Likely => "likely",
-            OutOfMemory::No => "no",
+        let (said, memory) = match last.out_of_memory {
+            OutOfMemory::Yes(memory) => ("yes", memory),
+            OutOfMemory::Likely(memory) => ("likely", memory),
+            OutOfMemory::No => ("no", MemoryUse::default()),
         };
-        fields.set_item("out_of_memory", memory)?;
+        fields.set_item("out_of_memory", said)?;
+        fields.set_item("peak", memory.peak)?;
+        fields.set_item("limit", memory.limit)?;
     }
     let slots: Vec<u64> = how.charges.iter().map(|charge| charge.slot.0).collect();
     fields.set_item("slots", slots)?;
+    let short = how.charges.last().is_some_and(|charge| matches!(charge.out_of_memory, OutOfMemory::Yes(_)));
     let kind = match how.cause {
+        LostCause::SlotDied if short => "out-of-memory",
         LostCause::SlotDied => "slot-died",
         LostCause::NodeLost => "node-lost",
         LostCause::Poison => "poison",

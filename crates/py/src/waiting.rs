@@ -3,6 +3,7 @@
 use crate::future::FutureBase;
 use crate::slot;
 use paceline::{Cell, Session, Waited, Waiter};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +24,9 @@ pub fn block(
         let slice = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
         match py.detach(|| session.wait(waiter, focus, slice)) {
             Waited::Satisfied => return Ok(true),
-            Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
+            Waited::TimedOut | Waited::Interrupted => {
+                py.check_signals().inspect_err(|error| on_interrupt(py, session, error))?;
+            }
             Waited::Here(here) => {
                 let (outcome, interrupt) = slot::run_here(py, &here);
                 session.finish_here(*here, outcome);
@@ -33,6 +36,13 @@ pub fn block(
         if until.is_some_and(|until| until <= Instant::now()) {
             return Ok(waiter.is_satisfied());
         }
+    }
+}
+
+/// Ctrl-C ends the wait, and whoever waited ends its tasks. What an earlier Ctrl-C has told to stop has no more time.
+fn on_interrupt(py: Python<'_>, session: &Session, error: &PyErr) {
+    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+        py.detach(|| session.kill_interrupted());
     }
 }
 

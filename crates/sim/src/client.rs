@@ -351,6 +351,12 @@ impl Sim {
         done
     }
 
+    /// What a client has cancelled and still runs ends with its slots.
+    pub(crate) fn kill_interrupted(&mut self, client: usize) {
+        self.note(|_| format!("client {client} kills what it has told to stop"));
+        self.client_does(client, |core, out| core.kill_interrupted(out));
+    }
+
     /// The client goes, with a word or without.
     pub(crate) fn end_client(&mut self, client: usize, dies: bool) {
         if !self.clients[client].alive {

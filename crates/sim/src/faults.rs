@@ -40,9 +40,11 @@ enum Fault {
     Partition,
     KillClient,
     ClientLeaves,
+    /// A node has hardly any memory left.
+    ShortOfMemory,
 }
 
-const KINDS: [Fault; 15] = [
+const KINDS: [Fault; 16] = [
     Fault::KillAny,
     Fault::KillRunning,
     Fault::KillUnsent,
@@ -58,6 +60,7 @@ const KINDS: [Fault; 15] = [
     Fault::Partition,
     Fault::KillClient,
     Fault::ClientLeaves,
+    Fault::ShortOfMemory,
 ];
 
 /// How many clients there ever are.
@@ -132,6 +135,10 @@ impl Sim {
             Fault::Partition => self.partition_some_node(),
             Fault::KillClient => self.end_some_client(true),
             Fault::ClientLeaves => self.end_some_client(false),
+            Fault::ShortOfMemory => {
+                let node = self.random.below(self.nodes.len());
+                self.memory_is_short(node);
+            }
         }
     }
 

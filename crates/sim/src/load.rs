@@ -128,6 +128,9 @@ impl Sim {
     }
 
     fn cancel_some(&mut self, client: usize) {
+        if self.random.percent(20) {
+            return self.kill_interrupted(client);
+        }
         let first = self.ledger.entries.len().saturating_sub(400);
         let open: Vec<usize> = (first..self.ledger.entries.len())
             .filter(|task| self.ledger.entries[*task].client == client)

@@ -10,7 +10,7 @@ use paceline_core::node::{Config, Effect, Event, Node, SlotState};
 use paceline_proto::control::{
     HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode, Stream, ZygoteToNode,
 };
-use paceline_proto::{Death, DeathCause, Incarnation, NodeId, OutOfMemory, Resources, SlotId};
+use paceline_proto::{Death, DeathCause, Incarnation, MemoryUse, NodeId, OutOfMemory, Resources, SlotId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -151,6 +151,11 @@ impl Sim {
                 if let Some(&process) = self.nodes[node].slots.get(&slot) {
                     self.kill(process, DeathCause::Signal(9));
                 }
+            }
+            Effect::EndForMemory { slot, .. } => {
+                let process = self.nodes[node].slots[&slot];
+                self.ledger.tally.memory_deaths += 1;
+                self.kill(process, DeathCause::Signal(9));
             }
             Effect::Refuse { connection } => {
                 self.ledger.tally.refused += 1;
@@ -309,6 +314,16 @@ impl Sim {
         }
     }
 
+    /// The node's memory is all in use, by its slots, which have some of it each.
+    pub(crate) fn memory_is_short(&mut self, node: usize) {
+        if self.nodes[node].core.is_none() {
+            return;
+        }
+        let slots: Vec<SlotId> = self.nodes[node].slots.keys().copied().collect();
+        let slots = slots.into_iter().map(|slot| (slot, self.random.within(1..100))).collect();
+        self.node_handles(node, Event::Memory { used: 100, limit: 100, slots });
+    }
+
     /// The node sees the end of a process without its zygote.
     pub(crate) fn reaped(&mut self, process: usize) {
         let Process { node, slot, .. } = self.processes[process];
@@ -323,7 +338,7 @@ impl Sim {
         let page = self.processes[process].page;
         let killed = matches!(cause, DeathCause::Signal(9));
         let cause = if page.gave_up { DeathCause::TimedOut } else { cause };
-        let out_of_memory = if killed { OutOfMemory::Likely } else { OutOfMemory::No };
+        let out_of_memory = if killed { OutOfMemory::Likely(MemoryUse::default()) } else { OutOfMemory::No };
         self.tell(|sim| News::SlotDied(sim.nodes[sim.processes[process].node].name.clone()));
         Death { cause, out_of_memory, running: page.running, finished: page.finished }
     }

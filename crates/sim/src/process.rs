@@ -148,7 +148,7 @@ impl Sim {
         match &self.nodes[node].zygote {
             Some(zygote) => {
                 let link = zygote.link;
-                let message = ZygoteToNode::Exited { slot, pid: process as u32 + 1, cause };
+                let message = ZygoteToNode::Exited { slot, pid: process as u32 + 1, cause, peak: 0 };
                 self.post(link, End::Near, encoded(|out| message.encode(out)), None, Repeat::Later);
             }
             None => self.after(Duration::from_millis(1), Event::Reaped { process }),
@@ -282,6 +282,11 @@ impl Sim {
                 Effect::Define { function, .. } => self.defines(process, function, repeated),
                 Effect::Environment(environment) => self.processes[process].environment = Some(environment),
                 Effect::Interrupt { call } => self.stop_run(process, call, Status::Cancelled),
+                Effect::Die { call } => {
+                    let runs = self.processes[process].busy.as_ref().map(|busy| busy.call.seq);
+                    assert_eq!(runs, Some(call), "only what runs is a reason to die");
+                    self.kill(process, DeathCause::Signal(9));
+                }
             }
         }
     }

@@ -98,6 +98,11 @@ impl Sim {
         self.cancel_task(task, anyway)
     }
 
+    /// End at once what the first client has cancelled and still runs.
+    pub fn kill_cancelled(&mut self) {
+        self.kill_interrupted(0);
+    }
+
     pub fn run_for(&mut self, span: Duration) {
         let until = self.now + span;
         let most = self.steps + MOST_STEPS;

@@ -52,6 +52,7 @@ tally! {
     repeats: "repeated messages",
     slot_deaths: "slot deaths",
     unsent_deaths: "slot deaths before a result was sent",
+    memory_deaths: "slots ended for want of memory",
     zygote_deaths: "zygote deaths",
     lost_nodes: "lost nodes",
     partitions: "partitions",

@@ -60,7 +60,9 @@ pub(crate) fn brief_to(message: &ToSlot) -> String {
         ToSlot::Define { function, .. } => format!("Define {:x}", function.0 >> 100),
         ToSlot::Environment(_) => "Environment".into(),
         ToSlot::Hello(hello) => format!("Hello with {} replies", hello.replies),
-        ToSlot::Withdraw { .. } | ToSlot::Cancel { .. } | ToSlot::Ack { .. } => format!("{message:?}"),
+        ToSlot::Withdraw { .. } | ToSlot::Cancel { .. } | ToSlot::Kill { .. } | ToSlot::Ack { .. } => {
+            format!("{message:?}")
+        }
     }
 }
 

@@ -101,6 +101,42 @@ fn poison_kills_three_slots_and_its_neighbours_run_once() {
 }
 
 #[test]
+fn a_slot_at_work_that_is_killed_again_and_again_is_replaced_at_once() {
+    let mut sim = one_node(1);
+    let begin = sim.elapsed();
+    for _ in 0..20 {
+        let done = sim.submit(Job::new().takes(us(50)));
+        sim.run_until("a call has run", |sim| sim.outcome(done).is_some());
+        let killed = sim.submit(Job::new().takes(ms(5)));
+        sim.run_until_begun(killed);
+        sim.kill_slot_of(killed);
+        sim.run_until("it runs again", |sim| sim.outcome(killed).is_some());
+        assert_eq!((sim.outcome(killed), sim.runs(killed)), (Some(Value), 2));
+    }
+    assert!(sim.elapsed() - begin < Duration::from_secs(1), "its place backs off: {:?}", sim.elapsed());
+    sim.finish();
+}
+
+#[test]
+fn what_was_told_to_stop_and_does_not_can_be_ended_at_once() {
+    let mut sim = one_node(1);
+    let stubborn = sim.submit(Job::new().takes(Duration::from_secs(60)).stubborn());
+    let next = sim.submit(Job::new().takes(us(50)));
+    sim.run_until_begun(stubborn);
+    // By then the companion serves the link.
+    sim.run_for(ms(10));
+    assert!(sim.cancel(stubborn, true));
+    sim.run_for(ms(10));
+    assert_eq!(sim.outcome(next), None);
+    let begin = sim.elapsed();
+    sim.kill_cancelled();
+    sim.run_until("the next one runs", |sim| sim.outcome(next).is_some());
+    assert!(sim.elapsed() - begin < ms(100), "not after two seconds: {:?}", sim.elapsed() - begin);
+    assert_eq!((sim.outcome(next), sim.runs(next)), (Some(Value), 1));
+    sim.finish();
+}
+
+#[test]
 fn work_sent_ahead_is_taken_back_for_an_idle_slot() {
     let mut sim = one_node(2);
     // The function is unknown: each slot gets a task, then one more ahead.

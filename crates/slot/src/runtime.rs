@@ -184,6 +184,12 @@ impl State {
                         let interrupt = Interrupt { call, why: Why::Cancelled, ends_at, signalled: false };
                         self.interrupt.get_or_insert(interrupt);
                     }
+                    Effect::Die { call } => {
+                        // The companion sees to it as soon as it has the lock.
+                        let ends_at = clock::now();
+                        self.interrupt =
+                            Some(Interrupt { call, why: Why::Cancelled, ends_at, signalled: true });
+                    }
                 }
             }
         }

@@ -12,6 +12,7 @@
 //! zygote's. So a child of the zygote that is not a slot is always left over from one that is dead.
 
 use paceline_net::control::{Inbox, Outbox};
+use paceline_net::reap::{Reaped, reap};
 use paceline_net::signalfd::Signals;
 use paceline_net::{poll, signals};
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
@@ -20,8 +21,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getppid, kill_process,
-    kill_process_group, set_child_subreaper, set_parent_process_death_signal, setpgid, wait, waitid, waitpid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getppid, kill_process,
+    kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, setpgid, wait,
+    waitid,
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use std::collections::HashMap;
@@ -37,6 +39,8 @@ pub struct Zygote {
     inbox: Inbox<NodeToZygote>,
     outbox: Outbox,
     signals: Signals,
+    /// The node's process; none if it was gone before we looked.
+    peer: Option<OwnedFd>,
     slots: HashMap<Pid, SlotId>,
     pid: Pid,
 }
@@ -60,13 +64,16 @@ impl Zygote {
         let signals = Signals::catch(&[Signal::CHILD, Signal::TERM, Signal::INT].map(Signal::as_raw))?;
         let pid = getpid();
         set_child_subreaper(Some(pid))?;
-        // Only a backup: the end of the node's socket says the same. Not a deadly signal, for there is work to do then.
-        set_parent_process_death_signal(Some(Signal::TERM))?;
+        // A pair of sockets tells who made it. That it is gone is seen at once, even if a child of it that we know
+        // nothing of still has its end of the link.
+        let peer = rustix::net::sockopt::socket_peercred(&node)?.pid;
+        let peer = pidfd_open(peer, PidfdFlags::empty()).ok();
         Ok(Zygote {
             node,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             signals,
+            peer,
             slots: HashMap::new(),
             pid,
         })
@@ -90,7 +97,9 @@ impl Zygote {
                 Ok(Some((NodeToZygote::Exit, _))) | Err(_) => return self.end(),
                 Ok(None) => {}
             }
-            self.wait()?;
+            if !self.wait()? {
+                return self.end();
+            }
             match self.inbox.fill(&self.node) {
                 Ok(0) => return self.end(),
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return self.end(),
@@ -99,12 +108,19 @@ impl Zygote {
         }
     }
 
-    fn wait(&mut self) -> io::Result<()> {
+    /// False: the node is gone.
+    fn wait(&mut self) -> io::Result<bool> {
+        let Some(peer) = &self.peer else { return Ok(false) };
         let interest = if self.outbox.queued() > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let mut sources = [PollFd::new(&self.node, interest), PollFd::new(&self.signals, PollFlags::IN)];
+        let mut sources = [
+            PollFd::new(&self.node, interest),
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(peer, PollFlags::IN),
+        ];
         poll::wait(&mut sources, None)?;
+        let orphaned = !sources[2].revents().is_empty();
         self.flush();
-        Ok(())
+        Ok(!orphaned)
     }
 
     /// In the parent: the fork gave this process.
@@ -119,7 +135,7 @@ impl Zygote {
 
     /// In the parent: the fork failed, for want of memory or processes.
     pub fn not_forked(&mut self, birth: Birth, error: i32) {
-        self.say(&ZygoteToNode::Exited { slot: birth.slot, pid: 0, cause: DeathCause::Exit(error) });
+        self.say(&ZygoteToNode::Exited { slot: birth.slot, pid: 0, cause: DeathCause::Exit(error), peak: 0 });
     }
 
     fn on_children(&mut self) {
@@ -129,25 +145,25 @@ impl Zygote {
         for pid in slots {
             if let Ok(Some(_)) = waitid(WaitId::Pid(pid), dead) {
                 let _ = kill_process_group(pid, Signal::KILL);
-                if let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) {
-                    self.on_exit(pid, status);
+                if let Some(Reaped { cause, peak }) = reap(pid) {
+                    self.on_exit(pid, cause, peak);
                 }
             }
         }
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if self.slots.contains_key(&pid) {
                 let _ = kill_process_group(pid, Signal::KILL);
-                self.on_exit(pid, status);
+                self.on_exit(pid, cause(status), 0);
             }
         }
         self.kill_leftovers();
     }
 
-    fn on_exit(&mut self, pid: Pid, status: WaitStatus) {
+    fn on_exit(&mut self, pid: Pid, cause: DeathCause, peak: u64) {
         self.kill_leftovers();
         if let Some(slot) = self.slots.remove(&pid) {
             let pid = pid.as_raw_nonzero().get() as u32;
-            self.say(&ZygoteToNode::Exited { slot, pid, cause: cause(status) });
+            self.say(&ZygoteToNode::Exited { slot, pid, cause, peak });
         }
     }
 
@@ -192,8 +208,8 @@ impl Birth {
     /// In the child, first of all: stop being the zygote. Its descriptors close, signals arrive again, output goes to
     /// the node. Gives the slot's id, its control socket and its page.
     pub fn become_slot(self, zygote: Zygote) -> io::Result<(SlotId, OwnedFd, OwnedFd)> {
-        let Zygote { signals, node, inbox, outbox, slots, pid: parent } = zygote;
-        drop((node, inbox, outbox, slots));
+        let Zygote { signals, node, inbox, outbox, peer, slots, pid: parent } = zygote;
+        drop((node, inbox, outbox, peer, slots));
         // The parent does the same. Whoever comes second is told off, which does not matter.
         let _ = setpgid(None, None);
         set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -77,7 +77,11 @@ impl Nursery {
     }
 
     fn assert_exited(&mut self, slot: u64, pid: u32, cause: DeathCause) {
-        assert_eq!(self.next(), ZygoteToNode::Exited { slot: SlotId(slot), pid, cause });
+        let ZygoteToNode::Exited { slot: gone, pid: of, cause: how, peak } = self.next() else {
+            panic!("slot {slot} has not ended");
+        };
+        assert_eq!((gone, of, how), (SlotId(slot), pid, cause));
+        assert!(peak > 100 << 10, "it had memory: {peak} bytes");
     }
 }
 

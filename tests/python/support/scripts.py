@@ -122,6 +122,26 @@ class Running:
         shutil.rmtree(self.run.directory, ignore_errors=True)
 
 
+def prepare(
+    text: str, *, env: Mapping[str, str | None] | None = None, files: Mapping[str, str] | None = None
+) -> tuple[Run, dict[str, str]]:
+    """A directory with the script in it, and the environment to run it in."""
+    directory = Path(tempfile.mkdtemp(prefix="paceline-run-"))
+    run = Run(uuid.uuid4().hex, directory, time.time())
+    run.temporary.mkdir()
+    for name, content in {"script.py": text, **(files or {})}.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(textwrap.dedent(content))
+    environment = dict(os.environ)
+    environment |= {processes.MARKER: run.marker, "TMPDIR": str(run.temporary), "PYTHONFAULTHANDLER": "1"}
+    environment.pop("PYTHONPATH", None)
+    for name, value in (env or {}).items():
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = value
+    return run, environment
+
+
 def start_script(
     text: str,
     *,
@@ -136,19 +156,8 @@ def start_script(
     `env` adds to this process's environment (None removes a name), `interpreter` are flags of Python, `prefix` is put
     before the whole command, as in `("taskset", "-c", "0")`.
     """
-    directory = Path(tempfile.mkdtemp(prefix="paceline-run-"))
-    run = Run(uuid.uuid4().hex, directory, time.time())
-    run.temporary.mkdir()
-    for name, content in {"script.py": text, **(files or {})}.items():
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text(textwrap.dedent(content))
-    environment = dict(os.environ)
-    environment |= {processes.MARKER: run.marker, "TMPDIR": str(run.temporary), "PYTHONFAULTHANDLER": "1"}
-    environment.pop("PYTHONPATH", None)
-    for name, value in (env or {}).items():
-        environment.pop(name, None)
-        if value is not None:
-            environment[name] = value
+    run, environment = prepare(text, env=env, files=files)
+    directory = run.directory
     with open(directory / "stdout", "wb") as stdout, open(directory / "stderr", "wb") as stderr:
         process = subprocess.Popen(
             [*prefix, sys.executable, *interpreter, "script.py", *args],

@@ -1,6 +1,7 @@
 //! Submitting tasks, and filling the windows of leases with them.
 
 use super::functions::Functions;
+use super::lease::{InFlight, LinkState};
 use super::task::{Spec, Task, TaskKey};
 use super::{Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
@@ -109,6 +110,18 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         for (key, id) in in_flight {
             self.cancel(key, id, true, out);
+        }
+    }
+
+    /// Whatever was told to stop and still runs has no more time: its slots end now.
+    pub fn kill_interrupted(&mut self, out: &mut Vec<Effect<Ticket>>) {
+        for (index, lease) in &mut self.leases {
+            let told = |call: &&InFlight| self.tasks[call.task.0].interrupt;
+            let calls: Vec<_> = lease.in_flight().filter(told).map(|call| call.seq).collect();
+            if !calls.is_empty() && lease.link == LinkState::Up {
+                lease.say(ToSlot::Kill { calls });
+                out.push(Effect::Send { key: LeaseKey(index), now: true });
+            }
         }
     }
 

@@ -18,6 +18,8 @@ impl Node {
     pub fn check(&self) -> Result<(), String> {
         self.check_leases()?;
         self.check_slots()?;
+        let ended = self.short_of_memory.filter(|slot| !self.slots.contains_key(slot));
+        ensure!(ended.is_none(), "MM-1: {ended:?} is gone and still waited for");
         self.check_numbers()
     }
 

@@ -78,6 +78,7 @@ impl Node {
             State::Detaching { lease: held, .. } if held.lease == lease => {
                 slot.state = State::Warm { needs: held.shape.needs, until };
                 slot.blocked = false;
+                slot.served = true;
                 self.report(held, id, None, out);
             }
             _ => {}

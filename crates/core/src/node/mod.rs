@@ -17,6 +17,7 @@ mod blocked;
 mod check;
 mod head;
 mod leases;
+mod memory;
 mod places;
 mod slots;
 mod status;
@@ -105,6 +106,12 @@ pub enum Event {
         stream: Stream,
         text: Vec<u8>,
     },
+    /// Memory is getting scarce: so many bytes are in use of those there are, and these slots have so many of them.
+    Memory {
+        used: u64,
+        limit: u64,
+        slots: Vec<(SlotId, u64)>,
+    },
     /// The node is to end.
     Close,
     /// An alarm that was asked for.
@@ -130,6 +137,11 @@ pub enum Effect {
     /// Kill the slot's process group.
     Kill {
         slot: SlotId,
+    },
+    /// Kill the slot's process group, and say of its death that memory was the reason: it has the most of `limit`.
+    EndForMemory {
+        slot: SlotId,
+        limit: u64,
     },
     /// Close this connection.
     Refuse {
@@ -165,6 +177,8 @@ pub struct Node {
     unreported: Vec<(Placement, Option<Death>)>,
     /// Places whose slots died young.
     places: BTreeMap<usize, Backoff>,
+    /// The slot that was ended for want of memory, until it is gone.
+    short_of_memory: Option<SlotId>,
     /// Since when nothing happened.
     quiet_since: Tick,
     /// The most that tasks which wait have left to others, and until when that counts.
@@ -204,6 +218,8 @@ struct Slot {
     forked_at: Tick,
     pid: Option<u32>,
     ready: bool,
+    /// It has been through a lease.
+    served: bool,
     /// Whose it is; for life.
     client: Option<ClientId>,
     /// Its task waits for others.
@@ -253,6 +269,7 @@ impl Node {
             pending: VecDeque::new(),
             unreported: Vec::new(),
             places: BTreeMap::new(),
+            short_of_memory: None,
             quiet_since: Tick::ZERO,
             left_at_most: Resources::default(),
             left_until: Tick::ZERO,
@@ -278,11 +295,17 @@ impl Node {
             Event::FromSlot(slot, message) => self.on_slot(now, slot, message, out),
             Event::Connection { connection, lease } => self.on_connection(now, connection, lease, out),
             Event::Output { slot, stream, text } => self.on_output(slot, stream, text, out),
+            Event::Memory { used, limit, slots } => self.on_memory(used, limit, &slots, out),
             Event::Close => self.on_close(now, out),
             Event::Tick => {}
         }
         self.settle(now, out);
         debug_assert_eq!(self.check(), Ok(()));
+    }
+
+    /// Whether somebody's calls may be running here.
+    pub fn is_used(&self) -> bool {
+        self.slots.values().any(|slot| slot.state.lease().is_some())
     }
 
     /// The whole process stood still: the time does not count against anybody.

@@ -1,6 +1,8 @@
 //! How many slots there should be, and when the next may be forked.
 //!
-//! * PL-1: a place whose slots die young three times in a row is filled again ever more slowly.
+//! * PL-1: a place whose slots die young three times in a row, before any of them has run a call, is filled again ever
+//!   more slowly. A slot that has run one and dies, of that or by a hand from outside, is replaced at once: there the
+//!   limits are those of the calls.
 //! * PL-2: the slots for the CPUs are forked at once; spares when all others are ready and nothing has happened for a
 //!   while.
 
@@ -74,6 +76,7 @@ impl Node {
             forked_at: now,
             pid: None,
             ready: false,
+            served: false,
             client: None,
             blocked: false,
             state: State::Generic,

@@ -4,7 +4,7 @@ use super::places::YOUNG;
 use super::{Effect, Node, State, Use, Zygote};
 use crate::time::Tick;
 use paceline_proto::control::{NodeToHead, NodeToSlot, SlotToNode, Stream};
-use paceline_proto::{Death, SlotId};
+use paceline_proto::{Death, Seq, SlotId};
 
 impl Node {
     pub(super) fn on_forked(&mut self, now: Tick, id: SlotId, pid: u32, out: &mut Vec<Effect>) {
@@ -46,10 +46,13 @@ impl Node {
     pub(super) fn on_exited(&mut self, now: Tick, id: SlotId, death: Death, out: &mut Vec<Effect>) {
         let Some(slot) = self.slots.get(&id) else { return };
         self.quiet_since = now;
-        // A death while a call ran is that call's, and one that was asked for is nobody's.
-        let by_itself = !matches!(slot.state, State::Ending { .. }) && death.running.is_none();
         let (place, lived) = (slot.place, now.since(slot.forked_at));
-        if lived >= YOUNG {
+        // A slot that got as far as running a call shows that its place is fit: whatever ended it then came from that
+        // call or from outside, and both are charged to the call.
+        let served = death.running.is_some() || death.finished > Seq(0) || slot.served;
+        // A death that was asked for is nobody's.
+        let by_itself = !matches!(slot.state, State::Ending { .. });
+        if lived >= YOUNG || served {
             self.places.remove(&place);
         } else if by_itself {
             self.places.entry(place).or_default().on_death(now, lived);
@@ -60,6 +63,7 @@ impl Node {
     /// The slot is gone. Its lease, if it has one, is over; `death` is told only where the head did not ask for the end.
     pub(super) fn forget(&mut self, id: SlotId, death: Option<Death>, out: &mut Vec<Effect>) {
         let slot = self.slots.remove(&id).expect("only known slots are forgotten");
+        self.short_of_memory.take_if(|ended| *ended == id);
         match slot.state {
             State::Leased(lease) => self.report(lease, id, death, out),
             State::Detaching { lease, .. } | State::Ending { lease: Some(lease), .. } => {

@@ -32,6 +32,10 @@ pub enum Effect {
     Interrupt {
         call: Seq,
     },
+    /// End this process now: the call that runs is not to go on.
+    Die {
+        call: Seq,
+    },
 }
 
 #[derive(Default)]
@@ -84,6 +88,7 @@ impl Slot {
             }
             ToSlot::Withdraw { calls } => self.on_withdraw(&calls),
             ToSlot::Cancel { calls } => self.on_cancel(&calls, effects),
+            ToSlot::Kill { calls } => self.on_kill(&calls, effects),
             ToSlot::Ack { acked } => self.on_ack(acked),
         }
     }
@@ -130,6 +135,13 @@ impl Slot {
         self.drop_waiting(calls, Status::Cancelled);
         if let Some(call) = self.running.filter(|running| calls.contains(running)) {
             effects.push(Effect::Interrupt { call });
+        }
+    }
+
+    fn on_kill(&mut self, calls: &[Seq], effects: &mut Vec<Effect>) {
+        self.drop_waiting(calls, Status::Cancelled);
+        if let Some(call) = self.running.filter(|running| calls.contains(running)) {
+            effects.push(Effect::Die { call });
         }
     }
 

@@ -93,6 +93,16 @@ fn a_running_call_is_interrupted_a_waiting_one_dropped() {
 }
 
 #[test]
+fn a_call_that_must_not_go_on_takes_its_process_with_it() {
+    let mut slot = Bench::new();
+    slot.take(run([1, 2, 3]));
+    slot.0.claim().unwrap();
+    assert_eq!(slot.take(ToSlot::Kill { calls: vec![Seq(2)] }), [], "it only waited");
+    assert_eq!(slot.take(ToSlot::Kill { calls: vec![Seq(1)] }), [Effect::Die { call: Seq(1) }]);
+    assert_eq!(slot.sent(), Some((0, vec![(2, Status::Cancelled)])));
+}
+
+#[test]
 fn unacknowledged_replies_survive_a_broken_link() {
     let mut slot = Bench::new();
     slot.take(run([1, 2, 3]));

@@ -74,8 +74,8 @@ impl fmt::Display for Death {
             DeathCause::TimedOut => write!(f, "ended because the task took too long")?,
         }
         match self.out_of_memory {
-            OutOfMemory::Yes => write!(f, " (out of memory)"),
-            OutOfMemory::Likely => write!(f, " (likely out of memory)"),
+            OutOfMemory::Yes(_) => write!(f, " (out of memory)"),
+            OutOfMemory::Likely(_) => write!(f, " (likely out of memory)"),
             OutOfMemory::No => Ok(()),
         }
     }

@@ -54,6 +54,19 @@ fn a_task_known_to_run_is_ended_only_anyway() {
 }
 
 #[test]
+fn what_was_told_to_stop_can_be_killed() {
+    let mut bench = Bench::with_leases(1);
+    bench.submit_many(2);
+    bench.said(A);
+    bench.running(A, 1);
+    assert_eq!(bench.kill_interrupted(), [], "nothing was told to stop");
+    bench.cancel(1, true);
+    bench.said(A);
+    assert_eq!(bench.kill_interrupted(), [send_now(A)]);
+    assert_eq!(bench.said(A), ["kill 1"], "and nobody else");
+}
+
+#[test]
 fn a_cancelled_task_is_not_repeated() {
     let mut bench = Bench::with_leases(1);
     bench.submit();

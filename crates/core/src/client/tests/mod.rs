@@ -100,6 +100,10 @@ impl Bench {
         (done, out)
     }
 
+    fn kill_interrupted(&mut self) -> Vec<Effect<u64>> {
+        self.act(|client, _, out| client.kill_interrupted(out))
+    }
+
     fn granted(&mut self, lease: u64) -> Vec<Effect<u64>> {
         self.granted_at(lease, 1, lease)
     }
@@ -203,6 +207,7 @@ impl Bench {
             }
             ToSlot::Withdraw { calls } => format!("withdraw{}", numbers(calls)),
             ToSlot::Cancel { calls } => format!("cancel{}", numbers(calls)),
+            ToSlot::Kill { calls } => format!("kill{}", numbers(calls)),
             ToSlot::Ack { acked } => format!("ack {acked}"),
         }
     }

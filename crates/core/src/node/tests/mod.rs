@@ -1,6 +1,7 @@
 //! A node with a hand on its clock, for the tests.
 
 mod links;
+mod memory;
 mod random;
 mod supply;
 
@@ -102,8 +103,10 @@ fn pid(slot: u64) -> u32 {
     1000 + slot as u32
 }
 
+/// A death of the call that ran, or before there was any.
 fn died(running: Option<Seq>) -> Death {
-    Death { cause: DeathCause::Signal(9), out_of_memory: OutOfMemory::No, running, finished: Seq(3) }
+    let finished = running.map_or(Seq(0), |call| Seq(call.0 - 1));
+    Death { cause: DeathCause::Signal(9), out_of_memory: OutOfMemory::No, running, finished }
 }
 
 fn one() -> Shape {

@@ -19,6 +19,8 @@ struct Model {
     /// Leases that the head placed and has not seen ending.
     leases: BTreeSet<LeaseId>,
     connections: u64,
+    /// Nothing goes wrong any more.
+    works: bool,
     closed: bool,
 }
 
@@ -34,6 +36,7 @@ impl Model {
             early: BTreeMap::new(),
             leases: BTreeSet::new(),
             connections: 0,
+            works: false,
             closed: false,
         };
         model.handle(Event::Tick);
@@ -54,7 +57,7 @@ impl Model {
             }
             Effect::StartZygote => {
                 assert!(!self.zygote, "one zygote at a time");
-                self.zygote = self.random.below(8) > 0;
+                self.zygote = self.random.below(8) > 0 || self.works;
                 self.handle(if self.zygote { Event::ZygoteUp } else { Event::ZygoteDied });
             }
             Effect::Fork { slot } => {
@@ -69,7 +72,7 @@ impl Model {
                     inbox.push_back(message);
                 }
             }
-            Effect::Kill { slot } => self.exit(slot, None),
+            Effect::Kill { slot } | Effect::EndForMemory { slot, .. } => self.exit(slot, None),
             Effect::ForgetSlot { slot } => {
                 assert!(!self.processes.contains_key(&slot), "{slot:?} lives");
                 self.early.remove(&slot);
@@ -112,8 +115,8 @@ impl Model {
     }
 
     fn step(&mut self) {
-        match self.random.below(27) {
-            24..=26 => self.task_waits(),
+        match self.random.below(28) {
+            25..=27 => self.task_waits(),
             0 => self.toggle_head(),
             1..=3 => {
                 let longest = if self.random.below(10) == 0 { 12_000 } else { 50 };
@@ -129,6 +132,7 @@ impl Model {
             20 => self.slot_dies(),
             21 => self.connects(),
             22 => self.nonsense(),
+            23 => self.memory_is_short(),
             _ => self.zygote_dies(),
         }
     }
@@ -199,6 +203,11 @@ impl Model {
         }
     }
 
+    fn memory_is_short(&mut self) {
+        let slots = self.processes.keys().map(|slot| (*slot, slot.0 % 7)).collect();
+        self.handle(Event::Memory { used: 10, limit: 10, slots });
+    }
+
     fn connects(&mut self) {
         self.connections += 1;
         let lease = self.leases.first().copied().unwrap_or_default();
@@ -228,6 +237,7 @@ impl Model {
 
     /// Everything works from here on.
     fn settle(&mut self) {
+        self.works = true;
         if !self.head_up {
             self.toggle_head();
         }

@@ -81,6 +81,41 @@ fn deaths_of_calls_are_not_the_places_fault() {
 }
 
 #[test]
+fn a_slot_that_has_run_a_call_is_replaced_at_once_however_young_it_dies() {
+    let mut bench = Bench::ready(1);
+    for slot in 1..10 {
+        bench.place(slot.into(), A, one());
+        // Between two calls: nothing runs, and something did.
+        let death = Death { finished: Seq(1), ..died(None) };
+        let effects = bench.handle(Event::Exited { slot: SlotId(slot), death });
+        assert_eq!(effects[2..], [fork(slot + 1)], "PL-1");
+    }
+}
+
+#[test]
+fn a_slot_that_has_been_through_a_lease_is_no_failure_of_its_place() {
+    let mut bench = Bench::ready(1);
+    for slot in 1..10 {
+        bench.place(slot.into(), A, one());
+        bench.end(slot.into());
+        bench.detached(slot, slot.into());
+        assert_eq!(bench.exited(slot), [forget(slot), fork(slot + 1)], "PL-1");
+    }
+}
+
+#[test]
+fn a_call_that_was_run_clears_what_went_before() {
+    let mut bench = Bench::ready(1);
+    bench.exited(1);
+    bench.exited(2);
+    bench.place(7, A, one());
+    bench.handle(Event::Exited { slot: SlotId(3), death: died(Some(Seq(1))) });
+    assert_eq!(bench.exited(4), [forget(4), fork(5)]);
+    assert_eq!(bench.exited(5), [forget(5), fork(6)]);
+    assert_eq!(bench.exited(6), [forget(6)], "PL-1: three in a row again");
+}
+
+#[test]
 fn warm_slots_cool_and_make_place_for_fresh_ones() {
     let mut bench = Bench::ready(1);
     bench.place(7, A, one());
@@ -139,9 +174,8 @@ fn slots_end_with_their_zygote() {
     bench.end(8);
     bench.detached(2, 8);
     // Leased, warm, and leased but not yet forked.
-    let never = Death { finished: Seq(0), ..died(None) };
     let effects = bench.handle(Event::ZygoteDied);
-    assert_eq!(effects, [kill(1), kill(2), ended(9, Some(never)), forget(3), Effect::StartZygote]);
+    assert_eq!(effects, [kill(1), kill(2), ended(9, Some(died(None))), forget(3), Effect::StartZygote]);
     assert_eq!(bench.handle(Event::ZygoteUp), [fork(4), fork(5)]);
     assert_eq!(bench.exited(1), [ended(7, Some(died(None))), forget(1), fork(6)]);
     assert_eq!(bench.exited(2), [forget(2)]);

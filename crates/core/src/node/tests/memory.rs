@@ -1,0 +1,41 @@
+//! Short of memory.
+
+use super::*;
+
+const GB: u64 = 1 << 30;
+
+fn memory(used: u64, sizes: &[(u64, u64)]) -> Event {
+    let slots = sizes.iter().map(|&(slot, bytes)| (SlotId(slot), bytes)).collect();
+    Event::Memory { used, limit: 100 * GB, slots }
+}
+
+fn end_for_memory(slot: u64) -> Effect {
+    Effect::EndForMemory { slot: SlotId(slot), limit: 100 * GB }
+}
+
+fn busy() -> Bench {
+    let mut bench = Bench::ready(3);
+    bench.place(7, A, one());
+    bench.place(8, A, one());
+    bench
+}
+
+#[test]
+fn the_largest_slot_at_work_is_ended_and_its_call_charged() {
+    let mut bench = busy();
+    // The third is nobody's.
+    let sizes = [(1, 20 * GB), (2, 50 * GB), (3, 60 * GB)];
+    assert_eq!(bench.handle(memory(94 * GB, &sizes)), [], "it is not tight yet");
+    assert_eq!(bench.handle(memory(95 * GB, &sizes)), [end_for_memory(2)], "MM-1");
+    assert_eq!(bench.handle(memory(99 * GB, &sizes)), [], "MM-1: it has not gone yet");
+    let death = died(Some(Seq(4)));
+    let effects = bench.handle(Event::Exited { slot: SlotId(2), death: death.clone() });
+    assert_eq!(effects, [ended(8, Some(death)), forget(2), fork(4)]);
+    assert_eq!(bench.handle(memory(97 * GB, &[(1, 30 * GB)])), [end_for_memory(1)]);
+}
+
+#[test]
+fn memory_of_others_is_not_the_slots_fault() {
+    let mut bench = busy();
+    assert_eq!(bench.handle(memory(99 * GB, &[(1, 10 * GB), (2, 14 * GB)])), [], "MM-2");
+}

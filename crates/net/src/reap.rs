@@ -1,0 +1,61 @@
+//! The end of a child, and the most memory it ever had.
+
+use paceline_proto::DeathCause;
+use rustix::fd::AsFd;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+/// What a child that has ended left behind with the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reaped {
+    pub cause: DeathCause,
+    /// The most bytes that it, or one of its own children, had in memory.
+    pub peak: u64,
+}
+
+/// Reap this child if it has ended.
+pub fn reap(child: Pid) -> Option<Reaped> {
+    let mut status = 0;
+    // SAFETY: both are plain memory that the call fills.
+    let (ended, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        let ended = libc::wait4(child.as_raw_nonzero().get(), &mut status, libc::WNOHANG, &mut usage);
+        (ended, usage)
+    };
+    // The kernel counts in units of 1024.
+    (ended > 0).then(|| {
+        let cause = if libc::WIFSIGNALED(status) {
+            DeathCause::Signal(libc::WTERMSIG(status))
+        } else {
+            DeathCause::Exit(libc::WEXITSTATUS(status))
+        };
+        Reaped { cause, peak: usage.ru_maxrss.unsigned_abs() * 1024 }
+    })
+}
+
+/// Take a process that has ended off the list of the dead, if it is on ours: one that inherits orphans, as the first in
+/// a container does, has it there. By its descriptor, because its number may be another's by now.
+pub fn reap_inherited(process: impl AsFd) {
+    let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_child_is_reaped_once() {
+        #[expect(clippy::zombie_processes, reason = "reaping it another way is what is tested")]
+        let child = Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let reaped = loop {
+            if let Some(reaped) = reap(pid) {
+                break reaped;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(reaped.cause, DeathCause::Exit(0));
+        assert!(reaped.peak > 100 << 10, "{} bytes", reaped.peak);
+        assert_eq!(reap(pid), None);
+    }
+}
