@@ -288,7 +288,7 @@ mod tests {
     }
 
     fn bind(client: u64) -> NodeToSlot {
-        NodeToSlot::Bind { client: ClientId(client), needs: Resources::cpus(1) }
+        NodeToSlot::Bind { client: ClientId(client), needs: Resources::cpus(1), total: Resources::cpus(1) }
     }
 
     #[test]
