@@ -22,16 +22,6 @@ def cluster() -> Iterator[pl.Cluster]:
         yield connected
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is nightly runs only if it is asked for by its mark."""
-    if "nightly" in (config.option.markexpr or ""):
-        return
-    left_out = [item for item in items if item.get_closest_marker("nightly")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """No test goes missing without a line that says which and why."""
     if not packages.missing:
