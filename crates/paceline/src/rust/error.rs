@@ -73,11 +73,16 @@ impl fmt::Display for Death {
             DeathCause::NodeLost => write!(f, "its node was lost")?,
             DeathCause::TimedOut => write!(f, "ended because the task took too long")?,
         }
-        match self.out_of_memory {
-            OutOfMemory::Yes(_) => write!(f, " (out of memory)"),
-            OutOfMemory::Likely(_) => write!(f, " (likely out of memory)"),
-            OutOfMemory::No => Ok(()),
+        let (said, memory) = match self.out_of_memory {
+            OutOfMemory::Yes(memory) => ("out of memory", memory),
+            OutOfMemory::Likely(memory) => ("likely out of memory", memory),
+            OutOfMemory::No => return Ok(()),
+        };
+        write!(f, " ({said}")?;
+        if memory.peak > 0 && memory.limit > 0 {
+            write!(f, ": it had {} of {} MiB", memory.peak >> 20, memory.limit >> 20)?;
         }
+        write!(f, ")")
     }
 }
 

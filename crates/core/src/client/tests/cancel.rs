@@ -77,6 +77,19 @@ fn a_cancelled_task_is_not_repeated() {
 }
 
 #[test]
+fn a_cancelled_task_is_not_repeated_for_its_own_error_either() {
+    let mut bench = Bench::with_leases(1);
+    let retry_on = RetryOn { raised: true, ..RetryOn::default() };
+    bench.submit_as(|spec| Spec { retry_on, ..spec });
+    bench.said(A);
+    bench.cancel(1, false);
+    bench.said(A);
+    assert_eq!(bench.replies(A, Status::Raised, us(5), &[1]), []);
+    assert_eq!(bench.client.pending(), 0, "it ran after all, and nobody asks for it any more");
+    assert_eq!(bench.said(A), Vec::<String>::new());
+}
+
+#[test]
 fn a_cancelled_task_that_was_not_sent_is_not_sent_elsewhere() {
     let mut bench = Bench::with_leases(1);
     bench.teach(A, us(20));

@@ -33,6 +33,19 @@ fn the_call_that_ran_is_charged_and_the_others_go_free() {
 }
 
 #[test]
+fn a_task_whose_slot_died_does_not_run_until_it_is_known_to_again() {
+    let mut bench = Bench::with_leases(1);
+    bench.submit();
+    bench.said(A);
+    bench.running(A, 1);
+    let (key, id) = bench.keys[0];
+    assert!(bench.client.is_running(key, id));
+    bench.died(1, Some(1), 0);
+    assert!(!bench.client.is_running(key, id), "it waits, and can be cancelled gently");
+    assert_eq!(bench.cancel(1, false), (true, vec![cancelled(1)]));
+}
+
+#[test]
 fn a_result_that_died_with_its_slot_costs_a_retry_only_if_nothing_ran_since() {
     let mut bench = three_in_flight(0);
     assert_eq!(

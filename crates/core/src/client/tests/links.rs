@@ -36,6 +36,19 @@ fn a_slot_that_has_everything_gets_nothing_again() {
 }
 
 #[test]
+fn what_waited_to_be_sent_when_the_link_broke_is_said_once() {
+    let mut bench = Bench::with_leases(1);
+    bench.submit();
+    // Nothing of it has gone out: the function, the call, and that it is cancelled.
+    bench.cancel(1, true);
+    bench.down(A);
+    bench.up(A);
+    assert_eq!(bench.said(A), ["hello 0"], "not before the slot has said what it has");
+    bench.resumed(A, 0);
+    assert_eq!(bench.said(A), ["define f", "run 1=1", "cancel 1"]);
+}
+
+#[test]
 fn repeated_replies_are_passed_over() {
     let mut bench = four_in_flight();
     bench.values(A, us(20), &[2, 3]);
