@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from paceline._cancelling import cancel
     from paceline._cluster import Cluster, connect, shutdown
     from paceline._current import Current, current
+    from paceline._export import export
     from paceline._future import Future
     from paceline._map import map
     from paceline._native import __version__
+    from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
     from paceline._waiting import as_completed, wait
     from paceline.errors import (
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
         FunctionNotSerializable,
         NodeLost,
         NoResources,
+        NoSuchFunction,
         NotConnected,
         PacelineError,
         PoisonTask,
+        ProgramNotStarted,
         QueueFull,
         RemoteError,
         RemoteTraceback,
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
         SerializationError,
         SlotDied,
         TaskTimeout,
+        WrongArguments,
     )
 
 __all__ = [
@@ -53,10 +58,13 @@ __all__ = [
     "FunctionNotSerializable",
     "Future",
     "NoResources",
+    "NoSuchFunction",
     "NodeLost",
     "NotConnected",
     "PacelineError",
     "PoisonTask",
+    "Program",
+    "ProgramNotStarted",
     "QueueFull",
     "RemoteError",
     "RemoteFunction",
@@ -65,13 +73,16 @@ __all__ = [
     "SerializationError",
     "SlotDied",
     "TaskTimeout",
+    "WrongArguments",
     "__version__",
     "as_completed",
     "cancel",
     "connect",
     "current",
     "errors",
+    "export",
     "map",
+    "program",
     "remote",
     "shutdown",
     "wait",
@@ -84,11 +95,14 @@ _HOMES = {
     "cancel": "_cancelling",
     "current": "_current",
     "Future": "_future",
+    "Program": "_program",
     "RemoteFunction": "_remote",
     "__version__": "_native",
     "as_completed": "_waiting",
     "connect": "_cluster",
+    "export": "_export",
     "map": "_map",
+    "program": "_program",
     "remote": "_remote",
     "shutdown": "_cluster",
     "wait": "_waiting",

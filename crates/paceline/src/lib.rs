@@ -24,6 +24,8 @@
 mod batch;
 mod cell;
 pub mod embedded;
+#[doc(hidden)]
+pub mod exchange;
 mod notify;
 mod pump;
 mod reactor;
@@ -33,14 +35,18 @@ mod state;
 
 pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
+pub use exchange::array::{Array, Element};
 pub use notify::{Notice, Notifier};
-pub use paceline_core::client::{Charge, Lost, LostCause, Outcome, RetryOn, Spec};
+pub use paceline_core::client::{Charge, Lost, LostCause, NotStarted, Outcome, RetryOn, Spec};
 pub use paceline_macros::task;
-pub use paceline_proto::{Bytes, DeathCause, FunctionId, OutOfMemory, Resources, Shape, TaskId};
+pub use paceline_proto::{
+    Bytes, DeathCause, FunctionId, OutOfMemory, ProgramId, Resources, Shape, SlotId, Start, StartError,
+    TaskId,
+};
 pub use pump::Waited;
 pub use rust::{
-    Builder, Cluster, Configured, Death, Error, Future, Options, Result, Task, init, is_cancelled,
-    private as __private,
+    Arguments, Builder, Cluster, Configured, Current, Death, Error, Function, Future, Options, Program,
+    Result, Task, current, init, is_cancelled, private as __private,
 };
 pub use session::{Session, Submission, after_fork_in_child};
 pub use state::Print;

@@ -6,7 +6,8 @@ use crate::data::{from_postcard, postcard_frame};
 use crate::death::Death;
 use crate::error::Error;
 use crate::frame::Frame;
-use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, SlotId};
+use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, SlotId};
+use crate::program::{Start, StartError};
 use crate::resources::{Resources, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 pub enum ClientToHead {
     /// Opens or reopens the link: who this is and which leases it holds.
     Hello { client: ClientId, name: String, leases: Vec<LeaseId> },
+    /// How a program is started that shapes name. Comes before the first of them; said again, it changes nothing.
+    Program { program: ProgramId, start: Start },
     /// The client could use `count` leases of this shape in all. Replaces what it said of the shape before.
     Want { shape: Shape, count: u32 },
     /// The client no longer uses this lease.
@@ -51,6 +54,11 @@ pub enum HeadToClient {
         shape: Shape,
         largest: Resources,
     },
+    /// No slot of this program can be had; who wants one still has to say so again.
+    ProgramFailed {
+        program: ProgramId,
+        why: StartError,
+    },
     /// Lines that user code in this slot printed.
     Output {
         slot: SlotId,
@@ -81,6 +89,11 @@ pub enum NodeToHead {
         lease: LeaseId,
         death: Option<Death>,
     },
+    /// This program gives no slots. Comes before the end of the leases that waited for one.
+    ProgramFailed {
+        program: ProgramId,
+        why: StartError,
+    },
     Output {
         client: ClientId,
         slot: SlotId,
@@ -97,6 +110,11 @@ pub enum HeadToNode {
     Welcome {
         cluster: ClusterId,
         epoch: Epoch,
+    },
+    /// How a program is started; comes before every lease that names it.
+    Program {
+        program: ProgramId,
+        start: Start,
     },
     /// Find a slot for this lease.
     Place {
@@ -161,6 +179,8 @@ pub enum NodeToZygote {
 /// Zygote to node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ZygoteToNode {
+    /// Comes first: this is a zygote indeed, and it speaks our version.
+    Hello,
     Forked {
         slot: SlotId,
         pid: u32,
@@ -236,7 +256,7 @@ mod tests {
         let want = ClientToHead::Want { shape: Shape::cpus(1), count: 3 };
         let mut bytes = Vec::new();
         want.encode(&mut bytes).unwrap();
-        assert_eq!(bytes[HEADER..], [1, 0x90, 0x4e, 3]);
+        assert_eq!(bytes[HEADER..], [2, 0x90, 0x4e, 0, 3]);
         assert_eq!(ClientToHead::decode(&frame_of(&want)), Ok(want));
     }
 

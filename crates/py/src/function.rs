@@ -3,7 +3,8 @@
 use crate::future::FutureBase;
 use crate::map::{self, Results};
 use crate::outcome::{self, Of};
-use crate::{payload, waiting};
+use crate::waiting;
+use crate::wire::Wire;
 use paceline::{Session, Submission, Waiter};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -14,6 +15,7 @@ pub struct Function {
     pub session: Session,
     pub submission: Submission,
     pub name: Arc<str>,
+    pub wire: Wire,
 }
 
 #[pymethods]
@@ -29,14 +31,14 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let payload = payload::call(args, Some(kwargs))?;
+        let payload = self.wire.call(args, Some(kwargs))?;
         let waiter = Waiter::new(1);
         let cell = self.session.submit_for(&self.submission, payload, &waiter);
         if let Err(interrupt) = waiting::block(py, &self.session, &waiter, Some(&cell), None) {
             self.session.cancel(&cell, true);
             return Err(interrupt);
         }
-        let of = Of { task: cell.task(), function: &self.name, node: self.session.node_name() };
+        let of = Of::one(cell.task(), &self.name, &self.session, self.wire);
         let outcome = cell.outcome().expect("a satisfied waiter has an outcome");
         outcome::resolve(py, outcome, &of)
     }
@@ -47,9 +49,9 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let payload = payload::call(args, Some(kwargs))?;
+        let payload = self.wire.call(args, Some(kwargs))?;
         let cell = self.session.submit(&self.submission, payload);
-        FutureBase::make(py, cell, self.session.clone(), self.name.clone())
+        FutureBase::make(py, cell, self.session.clone(), self.name.clone(), self.wire)
     }
 
     #[pyo3(signature = (items, star, chunksize, progress))]

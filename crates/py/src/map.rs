@@ -6,7 +6,8 @@
 
 use crate::function::Function;
 use crate::outcome::{self, Of};
-use crate::{payload, waiting};
+use crate::waiting;
+use crate::wire::Wire;
 use bytes::Bytes;
 use paceline::{Batch, Outcome, Session, Submission, TaskId, Ticket};
 use parking_lot::Mutex;
@@ -27,17 +28,18 @@ const CHUNKS_PER_SLOT: usize = 4;
 struct Feeder {
     items: Py<PyIterator>,
     star: bool,
+    wire: Wire,
     chunksize: usize,
     fed: u32,
     exhausted: bool,
 }
 
 impl Feeder {
-    fn new(items: &Bound<'_, PyAny>, star: bool, chunksize: usize) -> PyResult<Feeder> {
+    fn new(items: &Bound<'_, PyAny>, star: bool, wire: Wire, chunksize: usize) -> PyResult<Feeder> {
         if chunksize == 0 {
             return Err(PyValueError::new_err("chunksize must be at least 1"));
         }
-        Ok(Feeder { items: items.try_iter()?.unbind(), star, chunksize, fed: 0, exhausted: false })
+        Ok(Feeder { items: items.try_iter()?.unbind(), star, wire, chunksize, fed: 0, exhausted: false })
     }
 
     /// Encode and submit up to `count` tasks.
@@ -68,7 +70,7 @@ impl Feeder {
         while payloads.len() < count {
             if self.chunksize == 1 {
                 match items.next() {
-                    Some(item) => payloads.push(payload::item(&item?, self.star)?),
+                    Some(item) => payloads.push(self.wire.item(&item?, self.star)?),
                     None => return self.end(),
                 }
                 continue;
@@ -80,7 +82,7 @@ impl Feeder {
             if chunk.is_empty() {
                 return self.end();
             }
-            payloads.push(payload::chunk(&chunk, self.star)?);
+            payloads.push(self.wire.chunk(&chunk, self.star)?);
         }
         Ok(())
     }
@@ -108,7 +110,7 @@ pub fn run<'py>(
             (items, chunksize.max(1))
         }
     };
-    let mut feeder = Feeder::new(&items, star, chunksize)?;
+    let mut feeder = Feeder::new(&items, star, function.wire, chunksize)?;
     let batch = Batch::new(true);
     let result = drive(py, function, &mut feeder, &batch, progress);
     if result.is_err() {
@@ -174,7 +176,7 @@ fn drive<'py>(
 
 fn append(function: &Function, results: &Bound<'_, PyList>, outcome: Outcome, chunk: bool) -> PyResult<()> {
     let py = results.py();
-    let of = Of { task: TaskId(0), function: &function.name, node: function.session.node_name() };
+    let of = Of { chunk, ..Of::one(TaskId(0), &function.name, &function.session, function.wire) };
     let value = outcome::resolve_item(py, outcome, &of)?;
     if chunk {
         results.call_method1(pyo3::intern!(py, "extend"), (value,)).map(drop)
@@ -214,7 +216,7 @@ impl Results {
         ordered: bool,
         lookahead: usize,
     ) -> PyResult<Results> {
-        let feeder = Feeder::new(items, star, chunksize)?;
+        let feeder = Feeder::new(items, star, function.wire, chunksize)?;
         Ok(Results {
             session: function.session.clone(),
             submission: function.submission,
@@ -242,7 +244,8 @@ impl Results {
             let done = self.batch.done();
             if let Some(outcome) = self.batch.take_next() {
                 lazy.taken += 1;
-                let of = Of { task: TaskId(0), function: &self.name, node: self.session.node_name() };
+                let one = Of::one(TaskId(0), &self.name, &self.session, lazy.feeder.wire);
+                let of = Of { chunk: lazy.feeder.chunksize > 1, ..one };
                 let value = outcome::resolve_item(py, outcome, &of)?;
                 if lazy.feeder.chunksize == 1 {
                     return Ok(Some(value.unbind()));

@@ -2,7 +2,8 @@
 
 use crate::function::Function;
 use crate::waiting;
-use paceline::{Bytes, Resources, RetryOn, Shape, Submission, embedded};
+use crate::wire::Wire;
+use paceline::{Bytes, ProgramId, Resources, RetryOn, Shape, Submission, embedded, exchange};
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -44,7 +45,7 @@ impl Session {
         Ok(Session { inner, variables })
     }
 
-    #[pyo3(signature = (payload, name, *, cpus, retries, retry_on, timeout, priority))]
+    #[pyo3(signature = (payload, name, *, cpus, retries, retry_on, timeout, priority, program=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn function(
         &self,
@@ -55,6 +56,7 @@ impl Session {
         retry_on: Vec<String>,
         timeout: Option<f64>,
         priority: i32,
+        program: Option<&str>,
     ) -> PyResult<Function> {
         let needs = Resources::fractional_cpus(cpus)
             .ok_or_else(|| PyValueError::new_err(format!("cpus must be a number from 0 on, not {cpus}")))?;
@@ -66,9 +68,13 @@ impl Session {
             raised: retry_on.iter().any(|cause| cause == "error"),
         };
         let timeout = waiting::timeout(timeout).unwrap_or(Duration::ZERO);
-        let submission =
-            Submission { function, shape: Shape { needs }, retries, retry_on, timeout, priority };
-        Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name) })
+        let (program, wire) = match program {
+            None => (ProgramId::OWN, Wire::Pickle),
+            Some(path) => (self.inner.program(exchange::start_of(path)), Wire::Message),
+        };
+        let shape = Shape { needs, program };
+        let submission = Submission { function, shape, retries, retry_on, timeout, priority };
+        Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire })
     }
 
     fn refresh(&self, directory: String, path: Vec<String>) {

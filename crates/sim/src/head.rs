@@ -59,7 +59,9 @@ impl Sim {
                 Repeat::Later
             }
             HeadToClient::Granted { .. } => Repeat::AtOnce,
-            HeadToClient::Unplaceable { .. } | HeadToClient::Output { .. } => Repeat::Never,
+            HeadToClient::ProgramFailed { .. }
+            | HeadToClient::Unplaceable { .. }
+            | HeadToClient::Output { .. } => Repeat::Never,
         };
         self.ledger.tally.recalls += u64::from(matches!(message, HeadToClient::Recall { .. }));
         self.note(|_| format!("head -> {client:?}: {message:?}"));
@@ -70,7 +72,7 @@ impl Sim {
 
     fn head_tells_node(&mut self, node: NodeId, message: &HeadToNode) {
         let repeat = match message {
-            HeadToNode::Welcome { .. } | HeadToNode::End { .. } => Repeat::Later,
+            HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
             HeadToNode::Place { .. } => Repeat::AtOnce,
             HeadToNode::Bye => Repeat::Never,
         };

@@ -226,6 +226,10 @@ impl Ledger {
                 assert!(!needs.fits_in(largest), "{id:?} fits");
                 tally.unplaceable += 1;
             }
+            Outcome::NotStarted(_) => {
+                assert!(!job.shape.program.is_own(), "{id:?} needs no other program");
+                tally.not_started += 1;
+            }
             Outcome::Lost(lost) => {
                 entry.check_lost(id, lost);
                 match lost.cause {

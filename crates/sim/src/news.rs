@@ -26,6 +26,7 @@ pub enum How {
     Poison,
     Unplaceable,
     TimedOut,
+    NotStarted,
 }
 
 impl From<&Outcome> for How {
@@ -37,6 +38,7 @@ impl From<&Outcome> for How {
             Outcome::Cancelled => How::Cancelled,
             Outcome::Unplaceable { .. } => How::Unplaceable,
             Outcome::TimedOut { .. } => How::TimedOut,
+            Outcome::NotStarted(_) => How::NotStarted,
             Outcome::Lost(lost) => match lost.cause {
                 LostCause::SlotDied => How::SlotDied,
                 LostCause::NodeLost => How::NodeLost,

@@ -1,6 +1,8 @@
 //! What should happen, told in small clusters.
 
-use paceline_sim::How::{Cancelled, NodeLost, Poison, Raised, SlotDied, TimedOut, Unplaceable, Value};
+use paceline_sim::How::{
+    Cancelled, NodeLost, NotStarted, Poison, Raised, SlotDied, TimedOut, Unplaceable, Value,
+};
 use paceline_sim::{Job, News, RetryOn, Sim, cpus, ms, us};
 use std::time::Duration;
 
@@ -288,4 +290,69 @@ fn long_and_short_tasks_fill_the_slots_evenly() {
         assert!(makespan <= (work / 2 + ms(100)).mul_f64(1.05), "{makespan:?} for {work:?} of work");
         assert!(tasks.iter().all(|task| sim.runs(*task) == 1));
     }
+}
+
+#[test]
+fn slots_of_two_programs_share_the_cpus() {
+    let mut sim = one_node(2);
+    let own: Vec<usize> = (0..20).map(|_| sim.submit(Job::new().takes(ms(5)))).collect();
+    let other: Vec<usize> = (0..20).map(|_| sim.submit(Job::new().takes(ms(5)).program(0))).collect();
+    sim.finish();
+    for task in own.into_iter().chain(other) {
+        assert_eq!((sim.outcome(task), sim.runs(task)), (Some(Value), 1));
+    }
+    // The check after every step has seen to it that no more ran at once than there are CPUs.
+    assert!(sim.has_program("a", 0) && !sim.has_program("a", 1));
+}
+
+#[test]
+fn the_death_of_a_programs_zygote_ends_its_slots_and_no_other() {
+    let mut sim = one_node(2);
+    let own = sim.submit(Job::new().takes(ms(50)));
+    let other = sim.submit(Job::new().takes(ms(50)).program(0));
+    sim.run_until_begun(own);
+    sim.run_until_begun(other);
+    sim.kill_program("a", 0);
+    sim.finish();
+    assert_eq!((sim.outcome(own), sim.runs(own)), (Some(Value), 1), "ND-7");
+    assert_eq!(
+        (sim.outcome(other), sim.runs(other)),
+        (Some(Value), 2),
+        "it is started again for the second run"
+    );
+    let other = sim.submit(Job::new().takes(ms(50)).program(0));
+    sim.run_until_begun(other);
+    sim.kill_zygote("a");
+    sim.finish();
+    assert_eq!((sim.outcome(other), sim.runs(other)), (Some(Value), 1), "ND-7");
+}
+
+#[test]
+fn a_program_that_cannot_start_is_told_and_may_be_tried_again() {
+    let mut sim = one_node(1);
+    sim.break_programs(true);
+    let tasks: Vec<usize> = (0..5).map(|_| sim.submit(Job::new().program(1))).collect();
+    let own = sim.submit(Job::new());
+    sim.run_until("all are told", |sim| tasks.iter().all(|task| sim.outcome(*task).is_some()));
+    for task in tasks {
+        assert_eq!((sim.outcome(task), sim.runs(task)), (Some(NotStarted), 0), "PR-1");
+    }
+    sim.break_programs(false);
+    let again = sim.submit(Job::new().program(1));
+    sim.finish();
+    assert_eq!((sim.outcome(own), sim.outcome(again)), (Some(Value), Some(Value)));
+    sim.run_for(Duration::from_secs(80));
+    assert!(!sim.has_program("a", 1), "nobody has asked for it for a while");
+}
+
+#[test]
+fn a_program_whose_slots_die_at_once_is_given_up() {
+    let mut sim = one_node(1);
+    let task = sim.submit(Job::new().takes(ms(5)).program(0));
+    for _ in 0..3 {
+        sim.run_until("there is a slot", |sim| sim.slots_of_program("a", 0) == 1);
+        sim.kill_slots_of_program("a", 0);
+    }
+    sim.finish();
+    assert_eq!((sim.outcome(task), sim.runs(task)), (Some(NotStarted), 0), "PR-2");
 }

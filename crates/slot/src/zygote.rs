@@ -62,14 +62,16 @@ impl Zygote {
         set_child_subreaper(Some(pid))?;
         // Only a backup: the end of the node's socket says the same. Not a deadly signal, for there is work to do then.
         set_parent_process_death_signal(Some(Signal::TERM))?;
-        Ok(Zygote {
+        let mut zygote = Zygote {
             node,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             signals,
             slots: HashMap::new(),
             pid,
-        })
+        };
+        zygote.say(&ZygoteToNode::Hello);
+        Ok(zygote)
     }
 
     /// The next slot to fork; none when the node is gone or says so, and then no slot is left. Reaps meanwhile.

@@ -82,6 +82,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut leases: Vec<LeaseId> = self.lease_keys.keys().copied().collect();
         leases.sort_unstable();
         out.push(Effect::ToHead(ClientToHead::Hello { client: self.id, name: self.name.clone(), leases }));
+        self.say_programs(out);
         for (shape, queue) in &self.shapes {
             if queue.wanted > 0 {
                 out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));

@@ -11,7 +11,8 @@
 //! * CL-6: a function's bytes go to a slot once, before the first call that names it.
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`replies`], [`deaths`], [`withdraw`] (taking
-//! back), [`demand`] (how many leases to hold), [`links`] (grants and connections).
+//! back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
+//! [`programs`] (slots of other programs than the client's own).
 
 mod deaths;
 mod demand;
@@ -19,6 +20,7 @@ mod dispatch;
 mod functions;
 mod lease;
 mod links;
+mod programs;
 mod queue;
 mod replies;
 mod task;
@@ -28,14 +30,15 @@ mod withdraw;
 mod tests;
 
 pub use functions::Estimate;
-pub use task::{Charge, Lost, LostCause, Outcome, RetryOn, Spec, TaskKey};
+pub use programs::name as program_name;
+pub use task::{Charge, Lost, LostCause, NotStarted, Outcome, RetryOn, Spec, TaskKey};
 
 use crate::Tick;
 use functions::Functions;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape, SlotId, TaskId};
+use paceline_proto::{ClientId, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId};
 use queue::Queue;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -143,6 +146,7 @@ pub struct Client<Ticket> {
     lease_keys: HashMap<LeaseId, LeaseKey>,
     slots: BTreeMap<(NodeId, SlotId), SlotMemory>,
     functions: Functions,
+    programs: BTreeMap<ProgramId, Start>,
     environment: Environment,
     environment_version: u64,
     wake: Option<Tick>,
@@ -162,6 +166,7 @@ impl<Ticket: Clone> Client<Ticket> {
             lease_keys: HashMap::new(),
             slots: BTreeMap::new(),
             functions: Functions::default(),
+            programs: BTreeMap::new(),
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
@@ -189,6 +194,7 @@ impl<Ticket: Clone> Client<Ticket> {
             HeadToClient::Recall { lease } => self.on_recall(now, lease, out),
             HeadToClient::Ended { lease, death } => self.on_ended(now, lease, &death, out),
             HeadToClient::Unplaceable { shape, largest } => self.on_unplaceable(shape, largest, out),
+            HeadToClient::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
             // Printed by the shell; nothing to decide.
             HeadToClient::Output { .. } => {}
         }

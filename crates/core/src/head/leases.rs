@@ -13,9 +13,14 @@ impl Head {
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
         holder.used = holder.used.plus(&shape.needs);
+        let start = holder.programs.get(&shape.program).cloned();
         self.take(node, id, shape);
         self.send_to_back(client, shape);
         self.note_hunger(client);
+        if let Some(start) = start {
+            // Said every time: the node may have forgotten it, and it costs less than knowing.
+            self.tell_node(node, HeadToNode::Program { program: shape.program, start }, out);
+        }
         self.tell_node(node, HeadToNode::Place { lease: id, client, shape }, out);
     }
 

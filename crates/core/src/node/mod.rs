@@ -11,11 +11,13 @@
 //!   unless its place backs off.
 //! * ND-6: warm slots give way: leased and warm together never need more than the node has, as long as the leases
 //!   alone do not.
+//! * ND-7: a slot is of one program for life, and ends with that program's zygote.
 
 mod check;
 mod head;
 mod leases;
 mod places;
+mod programs;
 mod slots;
 mod status;
 #[cfg(test)]
@@ -24,8 +26,11 @@ mod tests;
 use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
-use paceline_proto::{ClientId, Death, Incarnation, LeaseId, NodeId, Resources, Shape, SlotId};
+use paceline_proto::{
+    ClientId, Death, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, StartError,
+};
 use places::Backoff;
+use programs::Program;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -49,6 +54,10 @@ pub struct Config {
     pub grace: Duration,
     /// Spares are forked only when nothing has happened for this long: they must not delay the first results.
     pub quiet: Duration,
+    /// A program has this long to say that it is a zygote.
+    pub start_limit: Duration,
+    /// The zygote of a program that has no slots and is not asked for any ends after this long.
+    pub program_idle: Duration,
 }
 
 impl Config {
@@ -64,6 +73,8 @@ impl Config {
             warm: Duration::from_secs(10),
             grace: Duration::from_millis(500),
             quiet: Duration::from_millis(30),
+            start_limit: Duration::from_secs(10),
+            program_idle: Duration::from_secs(60),
         }
     }
 }
@@ -79,6 +90,10 @@ pub enum Event {
     ZygoteUp,
     /// The zygote is gone or could not be started. Everything it had said was handed in before.
     ZygoteDied,
+    /// Another program's zygote has said that it is one.
+    ProgramUp(ProgramId),
+    /// It is gone or could not be started. Everything it had said was handed in before.
+    ProgramDown(ProgramId, StartError),
     Forked {
         slot: SlotId,
         pid: u32,
@@ -112,9 +127,19 @@ pub enum Effect {
     ToHead(NodeToHead),
     /// Start a zygote, then say `ZygoteUp` or `ZygoteDied`.
     StartZygote,
-    /// Ask the zygote for this slot. Its control link takes messages from now on; they wait for it to start.
+    /// Ask the program's zygote for this slot. Its control link takes messages from now on; they wait for it to start.
     Fork {
         slot: SlotId,
+        program: ProgramId,
+    },
+    /// Start the zygote of another program, then say `ProgramUp` or `ProgramDown`.
+    StartProgram {
+        program: ProgramId,
+        start: Start,
+    },
+    /// Kill this program's zygote and all that came of it. Nothing more is to be said about it.
+    EndProgram {
+        program: ProgramId,
     },
     /// Send to the slot, with the descriptor of this connection if there is one.
     ToSlot {
@@ -152,6 +177,8 @@ pub struct Node {
     head: HeadLink,
     zygote: Zygote,
     zygote_backoff: Backoff,
+    /// The programs beside the clients' own.
+    programs: BTreeMap<ProgramId, Program>,
     slots: BTreeMap<SlotId, Slot>,
     forked: u64,
     /// Leases without a slot: there is no zygote, or their place backs off.
@@ -192,6 +219,8 @@ enum Phase {
 }
 
 struct Slot {
+    /// What it runs; for life.
+    program: ProgramId,
     place: usize,
     forked_at: Tick,
     pid: Option<u32>,
@@ -239,6 +268,7 @@ impl Node {
             head: HeadLink::Lost,
             zygote: Zygote::Absent { not_before: Tick::ZERO },
             zygote_backoff: Backoff::default(),
+            programs: BTreeMap::new(),
             slots: BTreeMap::new(),
             pending: VecDeque::new(),
             unreported: Vec::new(),
@@ -261,6 +291,8 @@ impl Node {
             Event::FromHead(message) => self.on_head(now, message, out),
             Event::ZygoteUp => self.on_zygote_up(now),
             Event::ZygoteDied => self.on_zygote_died(now, out),
+            Event::ProgramUp(program) => self.on_program_up(now, program),
+            Event::ProgramDown(program, why) => self.on_program_down(now, program, why, out),
             Event::Forked { slot, pid } => self.on_forked(now, slot, pid, out),
             Event::Exited { slot, death } => self.on_exited(now, slot, death, out),
             Event::FromSlot(slot, message) => self.on_slot(now, slot, message, out),
@@ -278,6 +310,7 @@ impl Node {
         if let HeadLink::Down { until } = &mut self.head {
             *until = *until + gap;
         }
+        self.programs_on_gap(gap);
         for slot in self.slots.values_mut() {
             match &mut slot.state {
                 State::Detaching { until, .. } | State::Warm { until, .. } => *until = *until + gap,
@@ -290,12 +323,14 @@ impl Node {
     fn on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
         self.head_on_time(now, out);
         self.slots_on_time(now, out);
+        self.programs_on_time(now, out);
     }
 
     /// Bring about what the state of things asks for.
     fn settle(&mut self, now: Tick, out: &mut Vec<Effect>) {
         if self.phase == Phase::Open {
             self.start_zygote(now, out);
+            self.start_programs(now, out);
             self.place_pending(now, out);
             self.cool_surplus(now, out);
             self.fill(now, out);
@@ -317,7 +352,7 @@ impl Node {
             State::Ending { kill_at, .. } => kill_at,
             State::Generic | State::Leased(_) => None,
         });
-        slots.chain(head).chain(self.next_fork(now)).min()
+        slots.chain(head).chain(self.next_fork(now)).chain(self.programs_next()).min()
     }
 
     fn on_close(&mut self, now: Tick, out: &mut Vec<Effect>) {

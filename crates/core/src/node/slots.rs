@@ -4,7 +4,7 @@ use super::places::YOUNG;
 use super::{Effect, Node, State, Use, Zygote};
 use crate::time::Tick;
 use paceline_proto::control::{NodeToHead, NodeToSlot, SlotToNode, Stream};
-use paceline_proto::{Death, SlotId};
+use paceline_proto::{Death, ProgramId, SlotId};
 
 impl Node {
     pub(super) fn on_forked(&mut self, now: Tick, id: SlotId, pid: u32, out: &mut Vec<Effect>) {
@@ -26,6 +26,9 @@ impl Node {
             }
             SlotToNode::Detached { lease } => {
                 self.quiet_since = now;
+                if let Some(program) = self.slots.get(&id).map(|slot| slot.program) {
+                    self.on_program_slot_works(program);
+                }
                 self.on_detached(now, id, lease, out);
             }
         }
@@ -45,7 +48,14 @@ impl Node {
         self.quiet_since = now;
         // A death while a call ran is that call's, and one that was asked for is nobody's.
         let by_itself = !matches!(slot.state, State::Ending { .. }) && death.running.is_none();
-        let (place, lived) = (slot.place, now.since(slot.forked_at));
+        let (program, place, lived) = (slot.program, slot.place, now.since(slot.forked_at));
+        if !program.is_own() {
+            self.forget(id, Some(death.clone()), out);
+            if by_itself && lived < YOUNG {
+                self.on_program_slot_died(program, &death, out);
+            }
+            return;
+        }
         if lived >= YOUNG {
             self.places.remove(&place);
         } else if by_itself {
@@ -110,7 +120,13 @@ impl Node {
         let (Zygote::Starting { since } | Zygote::Up { since }) = self.zygote else { return };
         self.zygote_backoff.on_death(now, now.since(since));
         self.zygote = Zygote::Absent { not_before: self.zygote_backoff.until() };
-        for id in self.slots.keys().copied().collect::<Vec<_>>() {
+        self.end_slots_of(ProgramId::OWN, out);
+    }
+
+    /// The program's zygote is gone (ND-7).
+    pub(super) fn end_slots_of(&mut self, program: ProgramId, out: &mut Vec<Effect>) {
+        let ours = self.slots.iter().filter(|(_, slot)| slot.program == program);
+        for id in ours.map(|(&id, _)| id).collect::<Vec<_>>() {
             let slot = self.slots.get_mut(&id).expect("listed just now");
             if slot.pid.is_none() {
                 let death = never_born();

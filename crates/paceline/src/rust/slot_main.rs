@@ -4,7 +4,8 @@
 //! with its link as standard input. [`init`] sees that and never returns (RS-1).
 
 use super::current;
-use super::task::{self, Failure, Run};
+use super::task::{self, Run};
+use crate::exchange::{self, ARGUMENT, Failure, NAMED, VARIABLE, chunk};
 use paceline_net::fork::{self, Forked};
 use paceline_proto::data::{Call, Environment, Status};
 use paceline_proto::{Bytes, FunctionId, Seq};
@@ -19,12 +20,6 @@ use std::convert::Infallible;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
-
-const ARGUMENT: &str = "paceline-zygote";
-const VARIABLE: &str = "PACELINE_ZYGOTE";
-
-/// What the bytes of a function begin with: its name follows.
-const NAMED: u8 = b'N';
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
@@ -94,6 +89,7 @@ fn be_slot(zygote: Zygote, birth: Birth) -> ! {
         fork::hear_interrupts();
         fork::call_in_children(paceline_slot::after_fork_in_child);
         keep_panics();
+        current::is_slot(slot);
         Runtime::start(slot, control, page)
     });
     match started {
@@ -135,19 +131,56 @@ impl Slot {
     }
 
     fn run(&mut self, call: &Call) -> (Seq, Status, Bytes) {
+        current::runs(Some(call));
         let result = match self.task(call.function) {
-            Some(run) => caught(run, &call.payload),
-            None => Err(Failure::NoSuchTask),
+            Some(run) => self.apply(run, &call.payload),
+            None => Err(Failure::NoSuchTask { known: self.names() }),
         };
+        current::runs(None);
         // What a task has printed is not to wait for the next one.
         let _ = io::stdout().flush();
         match result {
             Ok(value) => (call.seq, Status::Value, value),
-            Err(failure) => match task::encode(&failure) {
-                Ok(bytes) => (call.seq, Status::Raised, bytes),
+            Err(failure) => match failure.encode() {
+                Ok(bytes) => (call.seq, Status::Raised, bytes.into()),
                 Err(message) => (call.seq, Status::Unsendable, message.into()),
             },
         }
+    }
+
+    /// Call the function as the payload says.
+    fn apply(&self, run: Run, payload: &[u8]) -> Result<Bytes, Failure> {
+        match payload.split_first() {
+            Some((&exchange::CALL, arguments)) => caught(run, arguments),
+            Some((&exchange::EACH, each)) => self.apply_each(run, each),
+            _ => Err(Failure::Arguments { message: "the call is malformed".into() }),
+        }
+    }
+
+    fn apply_each(&self, run: Run, each: &[u8]) -> Result<Bytes, Failure> {
+        let mut values = Vec::new();
+        for arguments in chunk::iter(each) {
+            let arguments = arguments
+                .ok_or_else(|| Failure::Arguments { message: "the list of calls is cut off".into() })?;
+            let value = caught(run, arguments)?;
+            let write = |out: &mut Vec<u8>| {
+                out.extend_from_slice(&value);
+                Ok(())
+            };
+            chunk::push(&mut values, write, || Failure::Value { message: "it has more than 4 GiB".into() })?;
+            if self.runtime.is_interrupted() {
+                // Nobody waits for the rest.
+                break;
+            }
+        }
+        Ok(values.into())
+    }
+
+    /// What there is, for who asks for something else.
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.tasks.keys().map(|name| (*name).to_owned()).collect();
+        names.sort_unstable();
+        names
     }
 
     fn task(&mut self, id: FunctionId) -> Option<Run> {

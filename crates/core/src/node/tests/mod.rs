@@ -106,7 +106,7 @@ fn one() -> Shape {
 }
 
 fn fork(slot: u64) -> Effect {
-    Effect::Fork { slot: SlotId(slot) }
+    Effect::Fork { slot: SlotId(slot), program: ProgramId::OWN }
 }
 
 fn kill(slot: u64) -> Effect {
