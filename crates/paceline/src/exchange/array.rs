@@ -16,6 +16,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// The ext type of arrays.
 pub const EXT: i8 = 1;
 
+/// What errors about arrays say.
+pub(crate) const ARRAY: &str = "array of numbers";
+
 /// More dimensions than this are refused; numpy has no more either.
 pub const MOST_DIMENSIONS: usize = 64;
 
@@ -197,7 +200,7 @@ impl<'de, T: Element> Visitor<'de> for Ext<T> {
     type Value = Array<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an array of {}", T::TYPE)
+        write!(f, "an {ARRAY} ({})", T::TYPE)
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Array<T>, D::Error> {
@@ -220,15 +223,17 @@ impl<T: Element> Visitor<'_> for BodyVisitor<T> {
     type Value = Body<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an array of {}", T::TYPE)
+        write!(f, "an {ARRAY} ({})", T::TYPE)
     }
 
     fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Body<T>, E> {
-        let parts = Parts::read(bytes).ok_or_else(|| E::custom("a malformed array"))?;
+        let parts = Parts::read(bytes).ok_or_else(|| E::custom(format_args!("a malformed {ARRAY}")))?;
         if parts.kind != T::TYPE {
-            return Err(E::custom(format_args!("an array of {}, expected one of {}", parts.kind, T::TYPE)));
+            return Err(E::custom(format_args!("an {ARRAY} of type {}, expected {}", parts.kind, T::TYPE)));
         }
-        Array::new(parts.shape, T::read(parts.bytes)).map(Body).ok_or_else(|| E::custom("a malformed array"))
+        Array::new(parts.shape, T::read(parts.bytes))
+            .map(Body)
+            .ok_or_else(|| E::custom(format_args!("a malformed {ARRAY}")))
     }
 }
 
@@ -263,7 +268,7 @@ mod tests {
     fn another_type_is_named_and_lies_are_refused() {
         let bytes = rmp_serde::to_vec_named(&Array::from(vec![1f32])).unwrap();
         let error = rmp_serde::from_slice::<Array<f64>>(&bytes).unwrap_err().to_string();
-        assert_eq!(error, "an array of f4, expected one of f8");
+        assert_eq!(error, "an array of numbers of type f4, expected f8");
         let good = [2, b'u', b'2', 1, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 0];
         assert!(Parts::read(&good).is_some());
         for cut in 0..good.len() {

@@ -1,8 +1,10 @@
 //! A task: its name, its types, and the entry that slots find it by.
 
 use crate::Bytes;
+use crate::exchange::array::ARRAY;
 use crate::exchange::{self, Failure};
 use crate::rust::Options;
+use rmp::Marker;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
@@ -89,8 +91,45 @@ fn what_is_wrong<A: DeserializeOwned>(bytes: &[u8], names: &[&str]) -> Option<St
     let error = serde_path_to_error::deserialize::<_, A>(&mut deserializer).err()?;
     let mut path = error.path().iter();
     let Some(Segment::Seq { index }) = path.next() else { return None };
-    let rest: String = path.map(|segment| format!(".{segment}")).collect();
-    Some(format!("{}{rest}: {}", names.get(*index)?, error.inner()))
+    let mut steps = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => steps.push_str(&format!("[{index}]")),
+            other => steps.push_str(&format!(".{other}")),
+        }
+    }
+    let reason = match error.inner() {
+        rmp_serde::decode::Error::TypeMismatch(marker) => format!("it is {}", kind_of(*marker)),
+        // Where in its encoding an array is wrong means nothing to anybody.
+        other if other.to_string().contains(ARRAY) => {
+            steps.truncate(steps.rfind('[').unwrap_or(0));
+            other.to_string()
+        }
+        other => other.to_string().replace("unit value", "None"),
+    };
+    Some(format!("{}{steps}: {reason}", names.get(*index)?))
+}
+
+/// What a value is, by its first byte, in words that both languages know.
+fn kind_of(marker: Marker) -> &'static str {
+    match marker {
+        Marker::Null => "None",
+        Marker::True | Marker::False => "a bool",
+        Marker::F32 | Marker::F64 => "a float",
+        Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32 => "a string",
+        Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => "bytes",
+        Marker::FixArray(_) | Marker::Array16 | Marker::Array32 => "a list",
+        Marker::FixMap(_) | Marker::Map16 | Marker::Map32 => "a map",
+        Marker::FixExt1
+        | Marker::FixExt2
+        | Marker::FixExt4
+        | Marker::FixExt8
+        | Marker::FixExt16
+        | Marker::Ext8
+        | Marker::Ext16
+        | Marker::Ext32 => "an array of numbers",
+        _ => "an integer",
+    }
 }
 
 pub fn value<T: Task>(value: &T::Output) -> Result<Bytes, Failure> {

@@ -58,13 +58,14 @@ fn array(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The array in C order and little endian: itself, if it is so already.
+/// The elements in C order and little endian: those of the array itself, if they are so already.
 fn plain<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     let options = PyDict::new(value.py());
     options.set_item("order", "C")?;
     options.set_item("copy", false)?;
     options.set_item("subok", false)?;
-    value.call_method("astype", (format!("<{name}"),), Some(&options))
+    // In one dimension, for an array of none has no shape that a buffer could show.
+    value.call_method("astype", (format!("<{name}"),), Some(&options))?.call_method1("reshape", (-1,))
 }
 
 pub fn read<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
