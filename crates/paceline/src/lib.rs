@@ -55,3 +55,7 @@ pub use state::Print;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rust.md")]
 struct Guide;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/languages.md")]
+struct Languages;
