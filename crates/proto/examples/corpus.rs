@@ -115,6 +115,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape },
         HeadToClient::Recall { lease },
+        HeadToClient::Crowded { shape },
         HeadToClient::Ended { lease, death: death.clone() },
         HeadToClient::Unplaceable { shape, largest: Resources::cpus(2) },
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },

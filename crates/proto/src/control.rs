@@ -44,6 +44,10 @@ pub enum HeadToClient {
     Recall {
         lease: LeaseId,
     },
+    /// There is no room for another lease of this shape: whatever the client holds and does not use is in the way.
+    Crowded {
+        shape: Shape,
+    },
     /// The lease is over: its slot died, or its node did.
     Ended {
         lease: LeaseId,

@@ -197,6 +197,7 @@ impl Sim {
             }
             HeadToClient::Welcome { .. }
             | HeadToClient::Recall { .. }
+            | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
             | HeadToClient::Unplaceable { .. } => {}
         }

@@ -61,6 +61,7 @@ tally! {
     lost_clients: "lost clients",
     grants: "granted leases",
     recalls: "recalled leases",
+    crowded: "clients told that there is no room",
     warm: "leases on warm slots",
     printed: "printed lines",
 }

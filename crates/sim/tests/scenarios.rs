@@ -306,6 +306,21 @@ fn slots_of_two_programs_share_the_cpus() {
 }
 
 #[test]
+fn idle_leases_give_way_to_another_program_at_once() {
+    let mut sim = one_node(1);
+    for round in 0..6 {
+        let job = Job::new().takes(us(50));
+        let task = sim.submit(if round % 2 == 0 { job } else { job.program(0) });
+        let began = sim.elapsed();
+        sim.run_until("the task ends", |sim| sim.outcome(task).is_some());
+        // The first of each program waits for its slot to be forked.
+        let limit = if round < 2 { ms(50) } else { ms(20) };
+        assert!(sim.elapsed() - began < limit, "round {round} took {:?}", sim.elapsed() - began);
+    }
+    sim.finish();
+}
+
+#[test]
 fn the_death_of_a_programs_zygote_ends_its_slots_and_no_other() {
     let mut sim = one_node(2);
     let own = sim.submit(Job::new().takes(ms(50)));

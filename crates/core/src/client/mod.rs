@@ -192,6 +192,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 self.on_granted(now, lease, node, slot, shape, out);
             }
             HeadToClient::Recall { lease } => self.on_recall(now, lease, out),
+            HeadToClient::Crowded { shape } => self.on_crowded(shape, out),
             HeadToClient::Ended { lease, death } => self.on_ended(now, lease, &death, out),
             HeadToClient::Unplaceable { shape, largest } => self.on_unplaceable(shape, largest, out),
             HeadToClient::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),

@@ -3,13 +3,14 @@
 use super::{Client, Effect, NotStarted, Outcome};
 use paceline_proto::control::ClientToHead;
 use paceline_proto::{ProgramId, Shape, Start, StartError, program};
+use std::collections::btree_map::Entry;
 
 impl<Ticket: Clone> Client<Ticket> {
     /// Make a program known, so that shapes can name it; the same start gives the same name.
     pub fn add_program(&mut self, start: Start, out: &mut Vec<Effect<Ticket>>) -> ProgramId {
         let id = name(&start);
-        if !self.programs.contains_key(&id) {
-            self.programs.insert(id, start.clone());
+        if let Entry::Vacant(entry) = self.programs.entry(id) {
+            entry.insert(start.clone());
             out.push(Effect::ToHead(ClientToHead::Program { program: id, start }));
         }
         id

@@ -86,7 +86,9 @@ impl Head {
             client.wants.remove(&shape);
         } else {
             self.turns += 1;
-            client.wants.entry(shape).or_insert(Want { count, order: self.turns }).count = count;
+            let fresh = Want { count, order: self.turns, told: false };
+            let want = client.wants.entry(shape).or_insert(fresh);
+            (want.count, want.told) = (count, false);
             self.judge(now, id, shape, out);
         }
         self.note_hunger(id);

@@ -113,6 +113,7 @@ impl Head {
         self.turns += 1;
         if let Some(want) = self.clients.get_mut(&id).and_then(|client| client.wants.get_mut(&shape)) {
             want.order = self.turns;
+            want.told = false;
         }
     }
 

@@ -151,6 +151,8 @@ struct Want {
     count: u32,
     /// Its place among equals: when it was first wanted, or when a lease of it was last granted or ended.
     order: u64,
+    /// The client knows that there is no room.
+    told: bool,
 }
 
 struct Node {

@@ -1,6 +1,7 @@
 //! A node with a hand on its clock, for the tests.
 
 mod links;
+mod programs;
 mod random;
 mod supply;
 
