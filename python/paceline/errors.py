@@ -253,9 +253,7 @@ class RemoteError(PacelineError):
 
     code = "remote-error"
 
-    def __init__(
-        self, type_name: str = "", message: str = "", *, location: str = "", hint: str | None = None
-    ) -> None:
+    def __init__(self, type_name: str = "", message: str = "", *, location: str = "", hint: str | None = None) -> None:
         self.type_name = type_name
         self.message = message
         self.location = location

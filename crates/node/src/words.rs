@@ -80,9 +80,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 async fn read(kept: Arc<Kept>) {
     while let Ok(mut ready) = kept.pipe.readable().await {
-        match ready.try_io(|_| kept.fill()) {
-            Ok(Ok(0) | Err(_)) => return,
-            Ok(Ok(_)) | Err(_) => {}
+        if let Ok(Ok(0) | Err(_)) = ready.try_io(|_| kept.fill()) {
+            return;
         }
     }
 }

@@ -157,7 +157,7 @@ fn a_program_that_fails_ends_what_waits_for_it_and_may_be_tried_again() {
     let mut program = ProgramId::OWN;
     let said = bench.act(|client, _, out| program = client.add_program(start.clone(), out));
     assert_eq!(said, [Effect::ToHead(ClientToHead::Program { program, start: start.clone() })]);
-    assert_eq!(bench.act(|client, _, out| drop(client.add_program(start, out))), [], "said already");
+    assert_eq!(bench.act(|client, _, out| program = client.add_program(start, out)), [], "said already");
     let shape = Shape { program, ..Shape::cpus(1) };
     let wants = [Effect::ToHead(ClientToHead::Want { shape, count: 1 })];
     assert_eq!(bench.submit_as(|spec| Spec { shape, ..spec }), wants);
