@@ -50,10 +50,9 @@ class Program:
 class Exported:
     """Stands where the plain function would: it cannot be called in this process."""
 
-    __module__ = "paceline"
-
     def __init__(self, path: str, name: str) -> None:
         self.path = path
+        self.__module__ = "paceline"
         self.__name__ = self.__qualname__ = name
         self.__doc__ = f"{name} of {path}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import textwrap
@@ -120,6 +121,13 @@ def test_it_is_a_remote_function(exports: pl.Program, cluster: pl.Cluster) -> No
         area(width=1.0, height=2.0)
     with pytest.raises(TypeError, match="unknown option"):
         exports.function("area", colour="red")  # type: ignore[call-arg]
+
+
+def test_it_can_be_pickled_and_mapped(exports: pl.Program) -> None:
+    area = pickle.loads(pickle.dumps(exports.function("area", retries=1)))
+    assert area(2.0, 4.0) == 8.0
+    assert pl.map(exports.function("echo"), range(10)) == list(range(10))
+    assert pl.map(area, [(1, 2), (3, 4)], star=True) == [2.0, 12.0]
 
 
 def test_both_languages_share_the_cpus(exports: pl.Program, cluster: pl.Cluster) -> None:

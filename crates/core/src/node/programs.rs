@@ -29,7 +29,7 @@ pub(super) struct Program {
 enum ProgramState {
     Absent,
     Starting { until: Tick },
-    Up,
+    Up { since: Tick },
 }
 
 impl Node {
@@ -45,14 +45,14 @@ impl Node {
     }
 
     pub(super) fn program_is_up(&self, program: ProgramId) -> bool {
-        self.programs.get(&program).is_some_and(|entry| entry.state == ProgramState::Up)
+        self.programs.get(&program).is_some_and(|entry| matches!(entry.state, ProgramState::Up { .. }))
     }
 
     pub(super) fn on_program_up(&mut self, now: Tick, program: ProgramId) {
         if let Some(entry) = self.programs.get_mut(&program)
             && matches!(entry.state, ProgramState::Starting { .. })
         {
-            entry.state = ProgramState::Up;
+            entry.state = ProgramState::Up { since: now };
             self.quiet_since = now;
         }
     }
@@ -69,7 +69,7 @@ impl Node {
         match before {
             ProgramState::Absent => {}
             ProgramState::Starting { .. } => self.fail_program(program, why, out),
-            ProgramState::Up => {
+            ProgramState::Up { .. } => {
                 self.quiet_since = now;
                 self.end_slots_of(program, out);
                 self.note_failure(program, why, out);
@@ -111,7 +111,18 @@ impl Node {
     }
 
     /// A slot of another program is gone that was not asked to go, and whose last call was not to blame.
-    pub(super) fn on_program_slot_died(&mut self, program: ProgramId, death: &Death, out: &mut Vec<Effect>) {
+    pub(super) fn on_program_slot_died(
+        &mut self,
+        program: ProgramId,
+        forked_at: Tick,
+        death: &Death,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(entry) = self.programs.get(&program) else { return };
+        if !matches!(entry.state, ProgramState::Up { since } if since <= forked_at) {
+            // It died with its zygote, whose death has been noted.
+            return;
+        }
         if death.finished.0 > 0 {
             self.programs.entry(program).and_modify(|entry| entry.failures = 0);
             return;
@@ -166,7 +177,7 @@ impl Node {
                     }
                     self.programs.remove(&program);
                 }
-                ProgramState::Starting { .. } | ProgramState::Up | ProgramState::Absent => {}
+                ProgramState::Starting { .. } | ProgramState::Up { .. } | ProgramState::Absent => {}
             }
         }
     }

@@ -48,11 +48,12 @@ impl Node {
         self.quiet_since = now;
         // A death while a call ran is that call's, and one that was asked for is nobody's.
         let by_itself = !matches!(slot.state, State::Ending { .. }) && death.running.is_none();
-        let (program, place, lived) = (slot.program, slot.place, now.since(slot.forked_at));
+        let (program, place, forked_at) = (slot.program, slot.place, slot.forked_at);
+        let lived = now.since(forked_at);
         if !program.is_own() {
             self.forget(id, Some(death.clone()), out);
             if by_itself && lived < YOUNG {
-                self.on_program_slot_died(program, &death, out);
+                self.on_program_slot_died(program, forked_at, &death, out);
             }
             return;
         }

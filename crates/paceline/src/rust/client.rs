@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How many threads numerical libraries start.
-const THREAD_COUNTS: [&str; 5] = [
+pub(crate) const THREAD_COUNTS: [&str; 5] = [
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",

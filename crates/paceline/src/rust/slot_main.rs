@@ -3,6 +3,7 @@
 //! A node starts this same program again, with a word that no user types as its first argument and a variable, and
 //! with its link as standard input. [`init`] sees that and never returns (RS-1).
 
+use super::client::THREAD_COUNTS;
 use super::current;
 use super::task::{self, Run};
 use crate::exchange::{self, ARGUMENT, Failure, NAMED, VARIABLE, chunk};
@@ -95,7 +96,7 @@ fn be_slot(zygote: Zygote, birth: Birth) -> ! {
     match started {
         Ok(runtime) => {
             let tasks = task::registry().unwrap_or_default();
-            Slot { runtime: current::be(runtime), tasks, known: HashMap::new() }.serve();
+            Slot { runtime: current::be(runtime), tasks, known: HashMap::new(), bound: false }.serve();
             std::process::exit(0)
         }
         Err(error) => {
@@ -109,6 +110,8 @@ struct Slot {
     runtime: &'static Runtime,
     tasks: HashMap<&'static str, Run>,
     known: HashMap<FunctionId, Option<Run>>,
+    /// It has been told where it is.
+    bound: bool,
 }
 
 impl Slot {
@@ -123,10 +126,27 @@ impl Slot {
                         return;
                     }
                 }
-                Some(Next::Environment(environment)) => bind(&environment),
+                Some(Next::Environment(environment)) => self.bind(&environment),
                 Some(Next::Exit) => return,
                 None => self.runtime.wait(),
             }
+        }
+    }
+
+    fn bind(&mut self, environment: &Environment) {
+        if let Err(error) = std::env::set_current_dir(&environment.directory) {
+            eprintln!("paceline: cannot go to {}: {error}", environment.directory);
+        }
+        if std::mem::replace(&mut self.bound, true) {
+            // User code may have threads by now, so its variables stay what they are.
+            return;
+        }
+        // The client names those that its user has not set; how many there are is known only here.
+        let threads = self.runtime.needs().map_or(1, |needs| needs.threads()).to_string();
+        for (name, _) in
+            environment.variables.iter().filter(|(name, _)| THREAD_COUNTS.contains(&name.as_str()))
+        {
+            fork::set_variable(name, &threads);
         }
     }
 
@@ -192,12 +212,6 @@ impl Slot {
         let run = name.and_then(|name| self.tasks.get(name)).copied();
         self.known.insert(id, run);
         run
-    }
-}
-
-fn bind(environment: &Environment) {
-    if let Err(error) = std::env::set_current_dir(&environment.directory) {
-        eprintln!("paceline: cannot go to {}: {error}", environment.directory);
     }
 }
 

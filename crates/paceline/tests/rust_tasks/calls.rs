@@ -16,6 +16,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ("threads_share_a_cluster", threads_share_a_cluster),
     ("a_task_knows_which_it_is", a_task_knows_which_it_is),
     ("items_of_a_map_travel_in_chunks", items_of_a_map_travel_in_chunks),
+    (
+        "libraries_start_as_many_threads_as_a_task_has_cpus",
+        libraries_start_as_many_threads_as_a_task_has_cpus,
+    ),
 ];
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -155,4 +159,17 @@ fn items_of_a_map_travel_in_chunks() {
     assert_eq!(tasks(options().chunk_size(300).map(&cluster, items()).unwrap()), 3);
     let timeout = options().timeout(Duration::from_secs(60));
     assert_eq!(tasks(timeout.map(&cluster, items()).unwrap()), 800, "MP-1: the time is each item's");
+}
+
+#[paceline::task]
+fn threads() -> Option<String> {
+    std::env::var("RAYON_NUM_THREADS").ok()
+}
+
+fn libraries_start_as_many_threads_as_a_task_has_cpus() {
+    if std::env::var_os("RAYON_NUM_THREADS").is_none() {
+        let cluster = two();
+        assert_eq!(threads::call(&cluster).unwrap().as_deref(), Some("1"));
+        assert_eq!(threads::options().cpus(2.0).call(&cluster, ()).unwrap().as_deref(), Some("2"));
+    }
 }

@@ -96,6 +96,9 @@ fn only_its_own_slots_end_with_a_zygote() {
     bench.place(8, A, one());
     assert_eq!(bench.handle(Event::ProgramDown(P, why())), [kill(3)], "ND-7");
     assert_eq!(bench.exited(3), [ended(7, Some(died(None))), forget(3)]);
+    assert_eq!(bench.place_of(9, P), [starts(P)]);
+    let effects = bench.handle(Event::ProgramUp(P));
+    assert_eq!(effects, [fork_of(4, P), bind(4, A, one()), placed(9, 4)], "it is replaced");
     let mut bench = Bench::with_program();
     let effects = bench.handle(Event::ZygoteDied);
     assert_eq!(effects, [kill(1), kill(2), Effect::StartZygote], "ND-7");
