@@ -65,7 +65,7 @@ test: ## everything: check, Rust and Python tests, doc tests, a tiny run of ever
 test-quick: build programs ## the Python tests that take less than five seconds each
 	$(BIN)/python -m pytest -q -m "not slow"
 
-test-rust: build
+test-rust: build programs
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		$(CARGO) nextest run $(LOCKED) --workspace && $(CARGO) test $(LOCKED) --workspace --doc --quiet; \
 	else \
