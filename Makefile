@@ -11,6 +11,7 @@ export PYO3_BUILD_EXTENSION_MODULE := 1
 
 # In CI the lock file is the truth; at a desk it may follow Cargo.toml.
 LOCKED := $(if $(CI),--locked)
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 STAGE := scripts/stage
 SOURCES := $(shell find crates python Cargo.toml Cargo.lock pyproject.toml -type f \
 	-not -path '*/__pycache__/*' -not -path '*/tests/*' -not -path '*/fuzz/*' 2>/dev/null)
@@ -22,7 +23,7 @@ SEEDS ?= 10000
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help build wheel demo test test-quick test-nightly test-rust test-python test-bench check check-rust \
+.PHONY: help build programs wheel demo test test-quick test-nightly test-rust test-python test-bench check check-rust \
 	check-python deny format bench fuzz sim sim-nightly mutations clean
 
 help: ## this list
@@ -43,6 +44,10 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(VENV)/wheel/*.whl
 	@touch $@
 
+programs: $(VENV)/.tools ## the Rust programs that Python tests call
+	$(CARGO) build $(LOCKED) --quiet --target-dir $(TARGET) -p paceline --example exports
+	$(CARGO) build --quiet --target-dir $(TARGET) --manifest-path examples/rust-shapes/Cargo.toml
+
 wheel: $(VENV)/.tools ## the release wheel, into dist/
 	$(BIN)/maturin build $(LOCKED) --release --strip --interpreter $(BIN)/python --out dist
 
@@ -57,13 +62,13 @@ test: ## everything: check, Rust and Python tests, doc tests, a tiny run of ever
 	@$(STAGE) "tests: Python" $(MAKE) --no-print-directory test-python
 	@$(STAGE) "bench: smoke" $(MAKE) --no-print-directory test-bench
 
-test-quick: build ## the Python tests that take less than five seconds each
+test-quick: build programs ## the Python tests that take less than five seconds each
 	$(BIN)/python -m pytest -q -m "not slow and not nightly"
 
-test-nightly: build ## the Python tests that take minutes or gigabytes
+test-nightly: build programs ## the Python tests that take minutes or gigabytes
 	$(BIN)/python -m pytest -q -m nightly -o faulthandler_timeout=600
 
-test-rust: $(VENV)/.tools
+test-rust: build programs
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		$(CARGO) nextest run $(LOCKED) --workspace && $(CARGO) test $(LOCKED) --workspace --doc --quiet; \
 	else \
@@ -71,7 +76,7 @@ test-rust: $(VENV)/.tools
 	fi
 	$(CARGO) run --quiet --target-dir target --manifest-path examples/rust-quickstart/Cargo.toml
 
-test-python: build
+test-python: build programs
 	$(BIN)/python -m pytest -q
 
 test-bench: build

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from paceline._cancelling import cancel
     from paceline._cluster import Cluster, connect, shutdown
     from paceline._current import Current, current
+    from paceline._export import export
     from paceline._future import Future
     from paceline._map import map
     from paceline._native import __version__
+    from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
     from paceline._waiting import as_completed, wait
     from paceline.errors import (
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
         NestingTooDeep,
         NodeLost,
         NoResources,
+        NoSuchFunction,
         NotConnected,
         OutOfMemory,
         PacelineError,
         PoisonTask,
+        ProgramNotStarted,
         QueueFull,
         RemoteError,
         RemoteTraceback,
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
         SerializationError,
         SlotDied,
         TaskTimeout,
+        WrongArguments,
     )
 
 __all__ = [
@@ -56,11 +61,14 @@ __all__ = [
     "Future",
     "NestingTooDeep",
     "NoResources",
+    "NoSuchFunction",
     "NodeLost",
     "NotConnected",
     "OutOfMemory",
     "PacelineError",
     "PoisonTask",
+    "Program",
+    "ProgramNotStarted",
     "QueueFull",
     "RemoteError",
     "RemoteFunction",
@@ -69,13 +77,16 @@ __all__ = [
     "SerializationError",
     "SlotDied",
     "TaskTimeout",
+    "WrongArguments",
     "__version__",
     "as_completed",
     "cancel",
     "connect",
     "current",
     "errors",
+    "export",
     "map",
+    "program",
     "remote",
     "shutdown",
     "wait",
@@ -88,11 +99,14 @@ _HOMES = {
     "cancel": "_cancelling",
     "current": "_current",
     "Future": "_future",
+    "Program": "_program",
     "RemoteFunction": "_remote",
     "__version__": "_native",
     "as_completed": "_waiting",
     "connect": "_cluster",
+    "export": "_export",
     "map": "_map",
+    "program": "_program",
     "remote": "_remote",
     "shutdown": "_cluster",
     "wait": "_waiting",

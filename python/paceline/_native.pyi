@@ -119,7 +119,9 @@ class Session:
         retry_on: Sequence[str],
         timeout: float | None,
         priority: int,
-    ) -> Function: ...
+        program: str | None = None,
+    ) -> Function:
+        """A function of this program, or with `program` one that the Rust program of this path exports."""
     def refresh(self, directory: str, path: Sequence[str]) -> None:
         """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped."""
     def status(self) -> dict[str, Any]: ...

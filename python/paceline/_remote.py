@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paceline._cluster import Cluster
     from paceline._future import Future
     from paceline._native import Function, Session
+    from paceline._program import ExportedPackage
 
     P = ParamSpec("P")
     Q = ParamSpec("Q")
@@ -81,7 +82,7 @@ class RemoteFunction(_Generic[P, R]):
         original: Callable[P, R],
         options: Options,
         *,
-        package: Package | None = None,
+        package: Package | ExportedPackage | None = None,
         cluster: Cluster | None = None,
     ) -> None:
         self.original = self.__wrapped__ = original
@@ -92,7 +93,7 @@ class RemoteFunction(_Generic[P, R]):
             except Exception:
                 continue  # not every callable has them, and annotations may fail to evaluate
         self._options = options
-        self._package = Package(original) if package is None else package
+        self._package = _package(original) if package is None else package
         self._cluster = cluster
         self._current = _cluster.context.get if cluster is None else cluster._itself
         # One tuple, so that another thread never sees half of a change.
@@ -352,6 +353,12 @@ def _decorated(function: Any, options: Options) -> RemoteFunction[..., Any]:
     if not callable(function):
         raise TypeError(f"remote takes a function, not a {type(function).__name__}")
     return RemoteFunction(function, options)
+
+
+def _package(original: Any) -> Package | ExportedPackage:
+    # What stands for a function of another program knows how to ship it.
+    made: Package | ExportedPackage = getattr(type(original), "package", Package)(original)
+    return made
 
 
 def _checked(options: dict[str, Any]) -> Options:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, Literal
 
 __all__ = [
@@ -18,11 +19,13 @@ __all__ = [
     "ClusterClosed",
     "FunctionNotSerializable",
     "NoResources",
+    "NoSuchFunction",
     "NodeLost",
     "NotConnected",
     "OutOfMemory",
     "PacelineError",
     "PoisonTask",
+    "ProgramNotStarted",
     "QueueFull",
     "RemoteError",
     "RemoteTraceback",
@@ -30,6 +33,7 @@ __all__ = [
     "SerializationError",
     "SlotDied",
     "TaskTimeout",
+    "WrongArguments",
 ]
 
 
@@ -296,17 +300,92 @@ class FunctionNotSerializable(SerializationError):
 
 
 class RemoteError(PacelineError):
-    """Stands in for an exception of user code that could not travel.
+    """Stands in for an exception of user code that could not travel, or for an error of another language.
 
-    `type_name` and `message` are those of the original; its traceback is the `__cause__`.
+    `type_name` and `message` are those of the original; its traceback is the `__cause__`. A Rust panic has the
+    type name "panic", and `location` says where it happened.
     """
 
     code = "remote-error"
 
-    def __init__(self, type_name: str = "", message: str = "", *, hint: str | None = None) -> None:
+    def __init__(self, type_name: str = "", message: str = "", *, location: str = "", hint: str | None = None) -> None:
         self.type_name = type_name
         self.message = message
-        super().__init__(f"{type_name}: {message}" if message else type_name, hint=hint)
+        self.location = location
+        text = f"{type_name}: {message}" if message else type_name
+        super().__init__(f"{text} (at {location})" if location else text, hint=hint)
+
+
+class ProgramNotStarted(PacelineError):
+    """The program that has the function could not be started, or its slots die at once.
+
+    `kind` is one of "not-run" (no such file, not allowed), "ended" (it ended at once), "foreign" (it speaks
+    another version), "silent" (it runs, but is no Paceline worker) and "slots-die". `exit_code` or `signal` say how it
+    ended, and `stderr` has its last lines.
+    """
+
+    code = "program-not-started"
+
+    def __init__(
+        self,
+        *,
+        program: str = "",
+        reason: str = "",
+        kind: str = "",
+        exit_code: int | None = None,
+        signal: int | None = None,
+        stderr: str = "",
+        function: str = "",
+    ) -> None:
+        self.program = program
+        self.reason = reason
+        self.kind = kind
+        self.exit_code = exit_code
+        self.signal = signal
+        self.stderr = stderr
+        self.function = function
+        words = "".join(f"\n    {line}" for line in stderr.splitlines())
+        super().__init__(f"{program} could not be started for {function}: {reason}{words}", hint=_START_HINTS.get(kind))
+
+
+_START_HINTS = {
+    "not-run": "check the path, and that the program has been built and may be executed",
+    "foreign": "build the program with the same version of paceline as this one",
+}
+_START_HINTS |= dict.fromkeys(
+    ("ended", "silent", "slots-die"), "the program's main must begin with paceline::init(), before anything else"
+)
+
+
+class NoSuchFunction(PacelineError):
+    """The program has no function of this name. `exports` are the names that it has."""
+
+    code = "no-such-function"
+
+    def __init__(self, *, function: str = "", exports: Sequence[str] = (), program: str = "") -> None:
+        self.function = function
+        self.exports = tuple(exports)
+        self.program = program
+        where = program or "the program"
+        names = ", ".join(self.exports)
+        super().__init__(
+            f"{where} exports no function {function!r}: {f'there are {names}' if names else 'it exports none'}",
+            hint='export it by name: #[paceline::task(name = "...")] in Rust, @pl.export("...") in Python',
+        )
+
+
+class WrongArguments(PacelineError, TypeError):
+    """The function of another language does not take these arguments. `reason` names the one that is wrong."""
+
+    code = "wrong-arguments"
+
+    def __init__(self, *, function: str = "", reason: str = "") -> None:
+        self.function = function
+        self.reason = reason
+        super().__init__(
+            f"{function} does not take these arguments: {reason}",
+            hint="look at the types of its parameters: they are converted only where nothing is lost",
+        )
 
 
 class RemoteTraceback(Exception):

@@ -1,5 +1,6 @@
 """Every example in the documentation runs: doc strings, and the Python blocks of the text files."""
 
+import os
 import pkgutil
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 import paceline
 from support import assert_nothing_left, run_script
+from support.programs import built
 
 ROOT = Path(__file__).resolve().parents[2]
 # A block after the comment is shown, not run: another machine, a fragment, a thing that never ends.
@@ -35,5 +37,6 @@ def test_doc_strings(module: str) -> None:
 def test_text(path: Path) -> None:
     """The blocks of one file are one script, as a reader types them in."""
     blocks = [code for mark, code in BLOCK.findall(path.read_text()) if not mark]
-    done = run_script("\n".join(blocks)).ok()
+    programs = os.path.dirname(built("shapes"))
+    done = run_script("\n".join(blocks), env={"PATH": os.pathsep.join([programs, os.environ["PATH"]])}).ok()
     assert_nothing_left(done)

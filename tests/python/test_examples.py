@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from support import assert_nothing_left, run_script
+from support.programs import built
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -16,6 +17,13 @@ SAYS = {
     "lazy": ("first five primes above a million: 1000003, 1000033, 1000037, 1000039, 1000081",),
     "quickstart": ("one call: 49", "a hundred calls: 328350"),
 }
+
+
+def test_python_calls_rust() -> None:
+    done = run_script((EXAMPLES / "rust-shapes" / "call.py").read_text(), args=[built("shapes")]).ok()
+    for words in ("one call: 6.0", "many: [0.0, 1.0, 4.0, 9.0, 16.0]", "'radius': 3.0", "no square", "[1.0, 2.0, 3.0]"):
+        assert words in done.stdout, done.transcript()
+    assert_nothing_left(done)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))

@@ -119,6 +119,7 @@ fn methods(function: &ItemFn, signature: &Signature) -> TokenStream {
 fn entry(function: &ItemFn, signature: &Signature) -> TokenStream {
     let name = &function.sig.ident;
     let Signature { names, .. } = signature;
+    let texts = names.iter().map(ToString::to_string);
     let value = match signature.fallible {
         true => quote!(::paceline::__private::Fallible::split(#name(#(#names),*))?),
         false => quote!(#name(#(#names),*)),
@@ -128,7 +129,7 @@ fn entry(function: &ItemFn, signature: &Signature) -> TokenStream {
             fn run(
                 arguments: &[u8],
             ) -> ::core::result::Result<::paceline::Bytes, ::paceline::__private::Failure> {
-                let (#(#names,)*) = ::paceline::__private::arguments::<#name>(arguments)?;
+                let (#(#names,)*) = ::paceline::__private::arguments::<#name>(arguments, &[#(#texts),*])?;
                 ::paceline::__private::value::<#name>(&#value)
             }
             ::paceline::__private::inventory::submit! {

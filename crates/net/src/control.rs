@@ -288,7 +288,12 @@ mod tests {
     }
 
     fn bind(client: u64) -> NodeToSlot {
-        NodeToSlot::Bind { client: ClientId(client), needs: Resources::cpus(1), total: Resources::cpus(1) }
+        NodeToSlot::Bind {
+            client: ClientId(client),
+            needs: Resources::cpus(1),
+            total: Resources::cpus(1),
+            own: true,
+        }
     }
 
     #[test]

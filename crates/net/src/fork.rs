@@ -61,6 +61,13 @@ pub fn hear_interrupts() {
     }
 }
 
+/// Set a variable of the environment, in a process in which no code but ours has run yet.
+pub fn set_variable(name: &str, value: &str) {
+    // SAFETY: threads that read the environment meanwhile could see it half changed. The only other thread of a slot that
+    // has run no user code is its companion, which never reads it.
+    unsafe { std::env::set_var(name, value) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,6 +19,7 @@ mod requests;
 mod service;
 mod shell;
 mod slots;
+mod words;
 mod zygote;
 
 pub use requests::{Handle, Options, Uplink};

@@ -9,8 +9,10 @@ use tokio::sync::mpsc;
 pub(crate) enum News {
     /// The head said something over the link of this number; none when the link is gone.
     Head(u64, Option<HeadToNode>),
-    /// The zygote of this number said something; none when it is gone.
-    Zygote(u64, Option<ZygoteToNode>),
+    /// The zygote of this number said something.
+    Zygote(u64, ZygoteToNode),
+    /// It is gone. If it said something that zygotes do not say, what was wrong with it.
+    ZygoteGone(u64, Option<String>),
     /// A slot said something, and descriptors came along.
     Slot(SlotId, SlotToNode, Vec<OwnedFd>),
     /// A slot is gone, and everything it printed has been told.

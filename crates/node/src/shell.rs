@@ -11,13 +11,13 @@ use paceline_core::node::{Effect, Event, Node, Status};
 use paceline_net::clock;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_proto::control::{HeadToNode, NodeToHead, SlotToNode, ZygoteToNode};
-use paceline_proto::{Death, DeathCause, OutOfMemory, Seq, SlotId};
+use paceline_proto::{Death, DeathCause, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// Output is taken from slots only while fewer bytes than this wait for the head (NS-3).
 const ENOUGH: usize = 256 << 10;
@@ -33,6 +33,10 @@ pub(crate) struct Shell {
     head: Option<Head>,
     heads: u64,
     zygote: Option<Zygote>,
+    /// Those of other programs than the client's own.
+    programs: BTreeMap<ProgramId, Zygote>,
+    /// Zygotes that were told to end.
+    ending: JoinSet<()>,
     zygotes: u64,
     slots: Slots,
     openings: Openings,
@@ -68,6 +72,8 @@ impl Shell {
             head: None,
             heads: 0,
             zygote: None,
+            programs: BTreeMap::new(),
+            ending: JoinSet::new(),
             zygotes: 0,
             connections: BTreeMap::new(),
             offered: 0,
@@ -150,6 +156,7 @@ impl Shell {
         match news {
             News::Head(number, message) => self.on_head(number, message),
             News::Zygote(number, message) => self.on_zygote(number, message),
+            News::ZygoteGone(number, wrong) => self.on_zygote_gone(number, wrong),
             News::Slot(slot, message, descriptors) => {
                 self.see_to(slot, &message, descriptors);
                 self.step(Event::FromSlot(slot, message));
@@ -191,22 +198,42 @@ impl Shell {
         }
     }
 
-    fn on_zygote(&mut self, number: u64, message: Option<ZygoteToNode>) {
+    fn on_zygote(&mut self, number: u64, message: ZygoteToNode) {
         match message {
-            Some(ZygoteToNode::Forked { slot, pid }) => {
+            ZygoteToNode::Hello => {
+                let mut programs = self.programs.iter();
+                if let Some((&program, zygote)) = programs.find(|(_, zygote)| zygote.number == number) {
+                    zygote.on_hello();
+                    self.step(Event::ProgramUp(program));
+                }
+            }
+            ZygoteToNode::Forked { slot, pid } => {
                 self.slots.on_forked(slot, pid);
                 self.step(Event::Forked { slot, pid });
             }
-            Some(ZygoteToNode::Exited { slot, cause, peak, .. }) => self.slots.on_exited(slot, cause, peak),
-            None => {
-                if let Some(zygote) = self.zygote.take_if(|zygote| zygote.number == number) {
-                    tracing::warn!("the zygote died");
-                    zygote.bury();
-                    self.slots.on_zygote_died(number);
-                    self.step(Event::ZygoteDied);
-                }
-            }
+            ZygoteToNode::Exited { slot, cause, peak, .. } => self.slots.on_exited(slot, cause, peak),
         }
+    }
+
+    fn on_zygote_gone(&mut self, number: u64, wrong: Option<String>) {
+        if let Some(zygote) = self.zygote.take_if(|zygote| zygote.number == number) {
+            tracing::warn!("the zygote died");
+            zygote.bury();
+            self.slots.on_zygote_died(number);
+            return self.step(Event::ZygoteDied);
+        }
+        let found = self.programs.iter().find(|(_, zygote)| zygote.number == number);
+        let Some(program) = found.map(|(&program, _)| program) else { return };
+        let zygote = self.programs.remove(&program).expect("found just now");
+        let words = zygote.words();
+        let cause = zygote.bury();
+        tracing::warn!(?cause, "the zygote of another program died");
+        self.slots.on_zygote_died(number);
+        let why = match wrong {
+            Some(reason) => StartError::Foreign { reason, words },
+            None => StartError::Ended { cause, words },
+        };
+        self.step(Event::ProgramDown(program, why));
     }
 
     /// Hand an event to the core and do what it says, which may bring about further events.
@@ -225,9 +252,15 @@ impl Shell {
 
     fn perform(&mut self, effect: Effect) -> Option<Event> {
         match effect {
-            Effect::ToHead(message) => self.say(&message),
+            Effect::ToHead(message) => self.say(&self.with_words(message)),
             Effect::StartZygote => return Some(self.start_zygote()),
-            Effect::Fork { slot } => return self.fork(slot),
+            Effect::StartProgram { program, start } => return self.start_program(program, &start),
+            Effect::EndProgram { program } => {
+                if let Some(zygote) = self.programs.remove(&program) {
+                    self.ending.spawn(zygote.end(ZYGOTE_LIMIT));
+                }
+            }
+            Effect::Fork { slot, program } => return self.fork(slot, program),
             Effect::ToSlot { slot, message, connection } => {
                 let connection = connection.and_then(|number| self.connections.remove(&number));
                 self.slots.send(slot, &message, connection.into_iter().collect());
@@ -265,8 +298,31 @@ impl Shell {
         }
     }
 
-    fn fork(&mut self, slot: SlotId) -> Option<Event> {
-        let zygote = self.zygote.as_ref().ok_or(io::ErrorKind::NotConnected.into());
+    fn start_program(&mut self, program: ProgramId, start: &Start) -> Option<Event> {
+        self.zygotes += 1;
+        match Zygote::start_program(self.zygotes, start, &self.desk) {
+            Ok(zygote) => {
+                self.programs.insert(program, zygote);
+                None
+            }
+            Err(error) => Some(Event::ProgramDown(program, StartError::NotRun { reason: error.to_string() })),
+        }
+    }
+
+    /// The core cannot know what a program has printed.
+    fn with_words(&self, message: NodeToHead) -> NodeToHead {
+        match message {
+            NodeToHead::ProgramFailed { program, why: StartError::Silent { after, .. } } => {
+                let words = self.programs.get(&program).map(Zygote::words).unwrap_or_default();
+                NodeToHead::ProgramFailed { program, why: StartError::Silent { after, words } }
+            }
+            message => message,
+        }
+    }
+
+    fn fork(&mut self, slot: SlotId, program: ProgramId) -> Option<Event> {
+        let zygote = if program.is_own() { self.zygote.as_ref() } else { self.programs.get(&program) };
+        let zygote = zygote.ok_or(io::ErrorKind::NotConnected.into());
         let error = zygote.and_then(|zygote| self.slots.fork(slot, zygote)).err()?;
         // For want of descriptors, most likely. It counts as a death, so that it is not tried again at once for ever.
         tracing::error!(%error, "a slot could not be made");
@@ -281,9 +337,10 @@ impl Shell {
         news: &mut mpsc::UnboundedReceiver<News>,
         printed: &mut mpsc::Receiver<Printed>,
     ) {
-        if let Some(zygote) = self.zygote.take() {
-            zygote.end(ZYGOTE_LIMIT).await;
+        for zygote in self.zygote.take().into_iter().chain(std::mem::take(&mut self.programs).into_values()) {
+            self.ending.spawn(zygote.end(ZYGOTE_LIMIT));
         }
+        while self.ending.join_next().await.is_some() {}
         while let Ok(news) = news.try_recv() {
             on_news(&mut self, news, printed);
         }

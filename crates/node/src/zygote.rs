@@ -1,32 +1,46 @@
 //! The zygote's process and the link to it.
 //!
-//! The process is not a child of this one, so that user code that waits for all its children never meets it.
+//! The client's own is not a child of this process, so that user code that waits for all its children never meets it.
+//! Another program's is one, because how it ended must be told to whoever asked for it.
 //!
 //! Its end of the link is its standard input: so it is inherited by it alone, whatever else this program starts at the
 //! same moment. The link is also the lifeline: when this process is gone, it breaks, and the zygote ends everything.
 
 use crate::news::{Desk, News};
 use crate::requests::Options;
+use crate::words::Words;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::detached::{self, Detached};
 use paceline_net::watch::{self, Watched};
 use paceline_net::{fds, poll};
-use paceline_proto::SlotId;
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
+use paceline_proto::{DeathCause, SlotId, Start};
 use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// How long a killed process may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_millis(200);
+/// How long a process may take to be seen dead after its link has ended.
+const DYING: Duration = Duration::from_millis(300);
 
 pub(crate) struct Zygote {
     pub number: u64,
     sender: Sender<NodeToZygote>,
-    process: Detached,
+    process: Process,
     reader: JoinHandle<()>,
+    /// What a program has to say for itself; the client's own is believed to be one.
+    words: Option<Words>,
+}
+
+enum Process {
+    Own(Detached),
+    Other(Child),
 }
 
 impl Zygote {
@@ -35,31 +49,84 @@ impl Zygote {
         let command: Vec<String> = options.command.iter().cloned().chain(["0".into()]).collect();
         // Slots print to their node; what the zygote itself may have to complain about is for the user's eyes. A
         // terminal's signals are for the user's program alone.
-        let process = detached::start(&command, &options.variables, theirs)?;
-        let (sender, receiver) = control::channel(ours)?;
-        let reader = tokio::spawn(read(number, receiver, watch_process(&process), desk.clone()));
-        Ok(Zygote { number, sender, process, reader })
+        let process = Process::Own(detached::start(&command, &options.variables, theirs)?);
+        Zygote::new(number, ours, process, desk)
+    }
+
+    /// A program that may turn out to be none of ours.
+    pub(crate) fn start_program(number: u64, start: &Start, desk: &Desk) -> io::Result<Zygote> {
+        let (ours, theirs) = fds::pair()?;
+        let (program, arguments) = start.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut process = Command::new(program)
+            .args(arguments)
+            .arg("0")
+            .envs(start.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        let words = process.stderr.take().map(|pipe| Words::of(pipe.into())).transpose()?;
+        Ok(Zygote { words, ..Zygote::new(number, ours, Process::Other(process), desk)? })
+    }
+
+    fn new(number: u64, link: OwnedFd, process: Process, desk: &Desk) -> io::Result<Zygote> {
+        let (sender, receiver) = control::channel(link)?;
+        let reader = tokio::spawn(read(number, receiver, process.watch(), desk.clone()));
+        Ok(Zygote { number, sender, process, reader, words: None })
     }
 
     pub(crate) fn fork(&self, slot: SlotId, descriptors: Vec<OwnedFd>) {
         self.sender.send(&NodeToZygote::Fork { slot }, descriptors);
     }
 
+    /// It has said that it is one.
+    pub(crate) fn on_hello(&self) {
+        if let Some(words) = &self.words {
+            words.pass_on();
+        }
+    }
+
+    /// The last lines of its error output.
+    pub(crate) fn words(&self) -> String {
+        self.words.as_ref().map(Words::last).unwrap_or_default()
+    }
+
     /// Let it end everything it has started, and itself; after `within` it is killed.
     pub(crate) async fn end(mut self, within: Duration) {
-        let gone = watch_process(&self.process);
+        let gone = self.process.watch();
         self.reader.abort();
         let _ = (&mut self.reader).await;
         // With the reader's end this closes the link.
         drop(self.sender);
         let _ = tokio::time::timeout(within, wait(gone)).await;
-        bury(&self.process);
+        self.process.bury();
     }
 
-    /// It is gone, or as good as.
-    pub(crate) fn bury(self) {
+    /// It is gone, or as good as. Says how it ended, if that can be known.
+    pub(crate) fn bury(self) -> DeathCause {
         self.reader.abort();
-        bury(&self.process);
+        self.process.bury()
+    }
+}
+
+impl Process {
+    fn watch(&self) -> Option<Watched> {
+        let descriptor = match self {
+            Process::Own(process) => rustix::io::fcntl_dupfd_cloexec(&process.process, 3).ok()?,
+            Process::Other(process) => pidfd_open(Pid::from_child(process), PidfdFlags::empty()).ok()?,
+        };
+        watch::to_read(descriptor).ok()
+    }
+
+    fn bury(self) -> DeathCause {
+        match self {
+            Process::Own(process) => {
+                bury(&process);
+                DeathCause::Exit(-1)
+            }
+            Process::Other(process) => reap(process),
+        }
     }
 }
 
@@ -71,8 +138,22 @@ fn bury(process: &Detached) {
     process.reap();
 }
 
-fn watch_process(process: &Detached) -> Option<Watched> {
-    watch::to_read(rustix::io::fcntl_dupfd_cloexec(&process.process, 3).ok()?).ok()
+/// End its group, for what was started may have been a script, and say how the process itself ended.
+fn reap(mut process: Child) -> DeathCause {
+    let ended = match process.try_wait() {
+        Ok(None) => {
+            let _ = kill_process_group(Pid::from_child(&process), Signal::KILL);
+            process.wait()
+        }
+        // If the user's own code has waited for all its children, this fails, and its number may be another's by now.
+        Ok(Some(status)) => Ok(status),
+        Err(error) => Err(error),
+    };
+    match ended.map(|status| (status.signal(), status.code())) {
+        Ok((Some(signal), _)) => DeathCause::Signal(signal),
+        Ok((None, code)) => DeathCause::Exit(code.unwrap_or(-1)),
+        Err(_) => DeathCause::Exit(-1),
+    }
 }
 
 async fn wait(process: Option<Watched>) {
@@ -85,17 +166,27 @@ async fn wait(process: Option<Watched>) {
 async fn read(number: u64, mut receiver: Receiver<ZygoteToNode>, process: Option<Watched>, desk: Desk) {
     let gone = wait(process);
     tokio::pin!(gone);
-    loop {
+    let wrong = loop {
         // What it had said is heard before its death is.
         let message = tokio::select! {
             biased;
             message = receiver.next() => message,
-            () = &mut gone => Ok(None),
+            () = &mut gone => break None,
         };
-        let message = message.unwrap_or_default().map(|(message, _)| message);
-        let last = message.is_none();
-        if !desk.tell(News::Zygote(number, message)) || last {
-            return;
+        match message {
+            Ok(Some((message, _))) => {
+                if !desk.tell(News::Zygote(number, message)) {
+                    return;
+                }
+            }
+            Ok(None) => {
+                // The link of a process that ends is closed a moment before it can be asked how it did.
+                let _ = tokio::time::timeout(DYING, &mut gone).await;
+                break None;
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => break Some(error.to_string()),
+            Err(_) => break None,
         }
-    }
+    };
+    desk.tell(News::ZygoteGone(number, wrong));
 }

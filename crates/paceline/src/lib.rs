@@ -25,6 +25,8 @@ mod aside;
 mod batch;
 mod cell;
 pub mod embedded;
+#[doc(hidden)]
+pub mod exchange;
 mod host;
 mod memory;
 mod nested;
@@ -39,15 +41,19 @@ mod state;
 pub use aside::Stored;
 pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
+pub use exchange::array::{Array, Element};
 pub use notify::{Notice, Notifier, in_callback};
-pub use paceline_core::client::{Charge, Here, Lost, LostCause, Outcome, RetryOn, Spec, Waiting};
+pub use paceline_core::client::{Charge, Here, Lost, LostCause, NotStarted, Outcome, RetryOn, Spec, Waiting};
 pub use paceline_macros::task;
-pub use paceline_proto::{Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Resources, Shape, TaskId};
+pub use paceline_proto::{
+    Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, ProgramId, Resources, Shape, SlotId, Start,
+    StartError, TaskId,
+};
 pub use pump::Waited;
 pub use room::{Full, Gate, Limits, Refused, Warn};
 pub use rust::{
-    Builder, Cluster, Configured, Death, Error, Future, Options, Result, Task, init, is_cancelled,
-    private as __private,
+    Arguments, Builder, Cluster, Configured, Current, Death, Error, Function, Future, Options, Program,
+    Result, Task, current, init, is_cancelled, private as __private,
 };
 pub use session::{Session, Submission, after_fork_in_child};
 pub use state::Print;
@@ -56,3 +62,7 @@ pub use state::Print;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rust.md")]
 struct Guide;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/languages.md")]
+struct Languages;

@@ -16,7 +16,7 @@ use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec}
 use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
 use paceline_proto::data::Environment;
-use paceline_proto::{Bytes, ClientId, FunctionId};
+use paceline_proto::{Bytes, ClientId, FunctionId, ProgramId, Start};
 use paceline_slot::Runtime;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -219,6 +219,11 @@ impl Session {
     /// Make a function known by its bytes.
     pub fn define(&self, bytes: Bytes) -> FunctionId {
         self.shared.state.lock().inner.core.define(bytes)
+    }
+
+    /// Make a program known whose functions are to run in slots of its own.
+    pub fn program(&self, start: Start) -> ProgramId {
+        self.shared.state.lock().inner.act(|core, effects| core.add_program(start, effects))
     }
 
     /// User code finds itself here from the next call on.

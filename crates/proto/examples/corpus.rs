@@ -10,7 +10,7 @@ use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, To
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::{
     Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, MemoryUse,
-    NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, TaskId, open,
+    NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId, open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -100,19 +100,27 @@ fn control(out: &mut Vec<Vec<u8>>) {
         finished: Seq(3),
     };
     let (lease, shape, slot) = (LeaseId(5), Shape::cpus(1), SlotId(2));
+    let program = ProgramId(77);
+    let start = Start {
+        command: vec!["/bin/shapes".into(), "paceline-zygote".into()],
+        variables: vec![("PACELINE_ZYGOTE".into(), "1".into())],
+    };
     let (client, node) = (ClientId(1), NodeId(1));
     messages!(
         out,
         ClientToHead::Hello { client, name: "nightly".into(), leases: vec![lease] },
         ClientToHead::Want { shape, count: 8 },
+        ClientToHead::Program { program, start: start.clone() },
         ClientToHead::Release { lease },
         ClientToHead::Bye,
         ClientToHead::Under { lease },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape },
         HeadToClient::Recall { lease },
+        HeadToClient::Crowded { shape },
         HeadToClient::Ended { lease, death: death.clone() },
         HeadToClient::Unplaceable { shape, largest: Resources::cpus(2) },
+        HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
         NodeToHead::Join {
             node,
@@ -124,13 +132,18 @@ fn control(out: &mut Vec<Vec<u8>>) {
         NodeToHead::Placed { lease, slot },
         NodeToHead::Ended { lease, death: Some(death) },
         NodeToHead::Output { client, slot, stream: Stream::Out, text: b"line".to_vec() },
+        NodeToHead::ProgramFailed {
+            program,
+            why: StartError::Ended { cause: DeathCause::Exit(2), words: "usage".into() },
+        },
         NodeToHead::Heartbeat,
         NodeToHead::Blocked { lease, blocked: true },
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
+        HeadToNode::Program { program, start },
         HeadToNode::Place { lease, client, shape },
         HeadToNode::End { lease },
         HeadToNode::Bye,
-        NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2) },
+        NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true },
         NodeToSlot::Attach { lease },
         NodeToSlot::Detach { lease },
         NodeToSlot::Exit,
@@ -142,6 +155,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         SlotToNode::Connect,
         NodeToZygote::Fork { slot },
         NodeToZygote::Exit,
+        ZygoteToNode::Hello,
         ZygoteToNode::Forked { slot, pid: 4711 },
         ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1), peak: 1 << 24 },
     );

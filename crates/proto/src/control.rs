@@ -6,7 +6,8 @@ use crate::data::{from_postcard, postcard_frame};
 use crate::death::Death;
 use crate::error::Error;
 use crate::frame::Frame;
-use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, SlotId};
+use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, SlotId};
+use crate::program::{Start, StartError};
 use crate::resources::{Resources, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 pub enum ClientToHead {
     /// Opens or reopens the link: who this is and which leases it holds.
     Hello { client: ClientId, name: String, leases: Vec<LeaseId> },
+    /// How a program is started that shapes name. Comes before the first of them; said again, it changes nothing.
+    Program { program: ProgramId, start: Start },
     /// The client could use `count` leases of this shape in all. Replaces what it said of the shape before.
     Want { shape: Shape, count: u32 },
     /// The client no longer uses this lease.
@@ -43,6 +46,10 @@ pub enum HeadToClient {
     Recall {
         lease: LeaseId,
     },
+    /// There is no room for another lease of this shape: whatever the client holds and does not use is in the way.
+    Crowded {
+        shape: Shape,
+    },
     /// The lease is over: its slot died, or its node did.
     Ended {
         lease: LeaseId,
@@ -52,6 +59,11 @@ pub enum HeadToClient {
     Unplaceable {
         shape: Shape,
         largest: Resources,
+    },
+    /// No slot of this program can be had; who wants one still has to say so again.
+    ProgramFailed {
+        program: ProgramId,
+        why: StartError,
     },
     /// Lines that user code in this slot printed.
     Output {
@@ -83,6 +95,11 @@ pub enum NodeToHead {
         lease: LeaseId,
         death: Option<Death>,
     },
+    /// This program gives no slots. Comes before the end of the leases that waited for one.
+    ProgramFailed {
+        program: ProgramId,
+        why: StartError,
+    },
     Output {
         client: ClientId,
         slot: SlotId,
@@ -104,6 +121,11 @@ pub enum HeadToNode {
     Welcome {
         cluster: ClusterId,
         epoch: Epoch,
+    },
+    /// How a program is started; comes before every lease that names it.
+    Program {
+        program: ProgramId,
+        start: Start,
     },
     /// Find a slot for this lease.
     Place {
@@ -140,8 +162,9 @@ pub enum Stream {
 /// Node to slot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeToSlot {
-    /// From now on this slot belongs to this client and has these resources, of all that its node has.
-    Bind { client: ClientId, needs: Resources, total: Resources },
+    /// From now on this slot belongs to this client and has these resources, of all that its node has. `own`: it runs
+    /// the client's own program.
+    Bind { client: ClientId, needs: Resources, total: Resources, own: bool },
     /// A data connection for this lease; its descriptor comes along. An earlier one is void.
     Attach { lease: LeaseId },
     /// The lease is over: forget its calls.
@@ -178,6 +201,8 @@ pub enum NodeToZygote {
 /// Zygote to node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ZygoteToNode {
+    /// Comes first: this is a zygote indeed, and it speaks our version.
+    Hello,
     Forked {
         slot: SlotId,
         pid: u32,
@@ -255,7 +280,7 @@ mod tests {
         let want = ClientToHead::Want { shape: Shape::cpus(1), count: 3 };
         let mut bytes = Vec::new();
         want.encode(&mut bytes).unwrap();
-        assert_eq!(bytes[HEADER..], [1, 0x90, 0x4e, 3]);
+        assert_eq!(bytes[HEADER..], [2, 0x90, 0x4e, 0, 3]);
         assert_eq!(ClientToHead::decode(&frame_of(&want)), Ok(want));
     }
 

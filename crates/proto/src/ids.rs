@@ -73,6 +73,22 @@ id!(
     "function-"
 );
 
+id!(
+    /// A program that slots run: [`ProgramId::OWN`] is the client's own, any other is named by the hash of how it is
+    /// started.
+    ProgramId(u64),
+    "program-"
+);
+
+impl ProgramId {
+    /// What the client itself is.
+    pub const OWN: ProgramId = ProgramId(0);
+
+    pub fn is_own(self) -> bool {
+        self == ProgramId::OWN
+    }
+}
+
 impl Seq {
     /// The number after this one.
     pub fn next(self) -> Seq {

@@ -16,11 +16,15 @@ pub mod exercise;
 pub mod frame;
 pub mod ids;
 pub mod open;
+pub mod program;
 pub mod resources;
 pub mod version;
 
 pub use bytes::Bytes;
 pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;
-pub use ids::{ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, NodeId, Seq, SlotId, TaskId};
+pub use ids::{
+    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, NodeId, ProgramId, Seq, SlotId, TaskId,
+};
+pub use program::{Start, StartError};
 pub use resources::{Resources, Shape};

@@ -1,5 +1,6 @@
 //! What tasks ask for and nodes have, in integers of 1/10,000 so that fractions add up exactly.
 
+use crate::ids::ProgramId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -73,11 +74,18 @@ impl fmt::Display for Resources {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
 pub struct Shape {
     pub needs: Resources,
+    /// What runs there.
+    pub program: ProgramId,
 }
 
 impl Shape {
     pub fn cpus(count: u64) -> Shape {
-        Shape { needs: Resources::cpus(count) }
+        Shape::of(Resources::cpus(count))
+    }
+
+    /// Slots of the client's own program that have this.
+    pub fn of(needs: Resources) -> Shape {
+        Shape { needs, program: ProgramId::OWN }
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::future::FutureBase;
 use crate::map::{self, Results};
 use crate::outcome::{self, Of};
-use crate::{payload, room, waiting};
+use crate::wire::Wire;
+use crate::{room, waiting};
 use paceline::{Session, Submission, Waiter};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -14,6 +15,7 @@ pub struct Function {
     pub session: Session,
     pub submission: Submission,
     pub name: Arc<str>,
+    pub wire: Wire,
 }
 
 #[pymethods]
@@ -29,14 +31,14 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let payload = payload::call(args, Some(kwargs))?;
+        let payload = self.wire.call(args, Some(kwargs))?;
         let waiter = Waiter::new(1);
         let cell = self.session.submit_for(&self.submission, payload, &waiter);
         if let Err(interrupt) = waiting::block(py, &self.session, &waiter, Some(&cell), None) {
             self.session.cancel(&cell, true);
             return Err(interrupt);
         }
-        let of = Of { task: cell.task(), function: &self.name, node: self.session.node_name() };
+        let of = Of::one(cell.task(), &self.name, &self.session, self.wire);
         let stored = cell.stored().expect("a satisfied waiter has an outcome");
         outcome::resolve(py, outcome::load(py, stored), &of)
     }
@@ -47,12 +49,12 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let payload = payload::call(args, Some(kwargs))?;
+        let payload = self.wire.call(args, Some(kwargs))?;
         let cell = match self.session.try_submit(&self.submission, payload) {
             Ok(cell) => cell,
             Err(full) => room::wait(py, self, full)?,
         };
-        FutureBase::make(py, cell, self.session.clone(), self.name.clone())
+        FutureBase::make(py, cell, self.session.clone(), self.name.clone(), self.wire)
     }
 
     fn offer<'py>(
@@ -61,9 +63,11 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<(Bound<'py, PyAny>, Option<room::Gate>)> {
-        let payload = payload::call(args, Some(kwargs))?;
+        let payload = self.wire.call(args, Some(kwargs))?;
         match self.session.try_submit(&self.submission, payload) {
-            Ok(cell) => Ok((FutureBase::make(py, cell, self.session.clone(), self.name.clone())?, None)),
+            Ok(cell) => {
+                Ok((FutureBase::make(py, cell, self.session.clone(), self.name.clone(), self.wire)?, None))
+            }
             Err(full) => room::offer(py, self, full),
         }
     }

@@ -8,6 +8,7 @@
 
 use crate::outcome::{self, Of};
 use crate::waiting;
+use crate::wire::Wire;
 use paceline::{Cell, Notice, Outcome, Session, Waiter};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTimeoutError, PyTypeError};
@@ -34,6 +35,7 @@ struct Task {
     cell: Arc<Cell>,
     session: Session,
     function: Arc<str>,
+    wire: Wire,
 }
 
 /// What only Python needs to know, made on demand.
@@ -82,6 +84,7 @@ impl FutureBase {
         cell: Arc<Cell>,
         session: Session,
         function: Arc<str>,
+        wire: Wire,
     ) -> PyResult<Bound<'py, PyAny>> {
         let class = future_class(py)?;
         let base = py.get_type::<FutureBase>();
@@ -94,7 +97,7 @@ impl FutureBase {
             Bound::from_owned_ptr_or_err(py, object)?
         };
         let future = object.cast::<FutureBase>()?;
-        let _ = future.get().task.set(Task { cell, session, function });
+        let _ = future.get().task.set(Task { cell, session, function, wire });
         Ok(object)
     }
 
@@ -134,8 +137,7 @@ impl FutureBase {
             },
             Some(Outcome::Cancelled) => Resolved::Cancelled,
             Some(outcome) => {
-                let of =
-                    Of { task: task.cell.task(), function: &task.function, node: task.session.node_name() };
+                let of = Of::one(task.cell.task(), &task.function, &task.session, task.wire);
                 match outcome::resolve(py, outcome, &of) {
                     Ok(value) => Resolved::Value(value.unbind()),
                     Err(error) => Resolved::Error(error.into_value(py).into_any()),

@@ -1,7 +1,8 @@
 //! The Rust core as a Python module: `paceline._native`.
 //!
-//! The only crate that knows Python. Small files: values ([`values`], [`scalar`]), the client's classes ([`session`],
-//! [`function`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), and the slot's side ([`zygote`], [`slot`]).
+//! The only crate that knows Python. Small files: values ([`values`], [`scalar`]; to other languages [`message`]), the
+//! client's classes ([`session`], [`function`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), and the slot's
+//! side ([`zygote`], [`slot`]).
 //!
 //! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
 //! * PY-2: every wait releases the interpreter lock and lets Ctrl-C through within 100 ms.
@@ -11,6 +12,7 @@ use pyo3::prelude::*;
 mod function;
 mod future;
 mod map;
+mod message;
 mod outcome;
 mod payload;
 mod room;
@@ -20,6 +22,7 @@ mod slot;
 mod values;
 mod waiting;
 mod watch;
+mod wire;
 mod zygote;
 
 #[pymodule]

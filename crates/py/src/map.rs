@@ -8,7 +8,8 @@
 
 use crate::function::Function;
 use crate::outcome::{self, Of};
-use crate::{payload, waiting};
+use crate::waiting;
+use crate::wire::Wire;
 use bytes::Bytes;
 use paceline::{Batch, Lost, LostCause, Outcome, Session, Submission, TaskId, Ticket};
 use parking_lot::Mutex;
@@ -31,6 +32,7 @@ const CHUNKS_PER_SLOT: usize = 4;
 struct Feeder {
     items: Py<PyIterator>,
     star: bool,
+    wire: Wire,
     chunksize: usize,
     fed: u32,
     exhausted: bool,
@@ -39,13 +41,14 @@ struct Feeder {
 }
 
 impl Feeder {
-    fn new(items: &Bound<'_, PyAny>, star: bool, chunksize: usize) -> PyResult<Feeder> {
+    fn new(items: &Bound<'_, PyAny>, star: bool, wire: Wire, chunksize: usize) -> PyResult<Feeder> {
         if chunksize == 0 {
             return Err(PyValueError::new_err("chunksize must be at least 1"));
         }
         Ok(Feeder {
             items: items.try_iter()?.unbind(),
             star,
+            wire,
             chunksize,
             fed: 0,
             exhausted: false,
@@ -82,7 +85,7 @@ impl Feeder {
         while payloads.len() < count && bytes < FEED_BYTES {
             if self.chunksize == 1 {
                 let Some(item) = items.next() else { return self.end() };
-                let payload = payload::item(&item?, self.star)?;
+                let payload = self.wire.item(&item?, self.star)?;
                 bytes += payload.len();
                 payloads.push(payload);
                 continue;
@@ -94,7 +97,7 @@ impl Feeder {
             if chunk.is_empty() {
                 return self.end();
             }
-            let payload = payload::chunk(&chunk, self.star)?;
+            let payload = self.wire.chunk(&chunk, self.star)?;
             bytes += payload.len();
             payloads.push(payload);
             if let Some(kept) = &mut self.kept {
@@ -128,7 +131,7 @@ pub fn run<'py>(
             (items, chunksize.max(1))
         }
     };
-    let mut feeder = Feeder::new(&items, star, chunksize)?;
+    let mut feeder = Feeder::new(&items, star, function.wire, chunksize)?;
     let mut submission = function.submission;
     if ours && may_split(&submission) && chunksize > 1 {
         feeder.kept = Some(VecDeque::new());
@@ -239,12 +242,12 @@ fn one_by_one<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<()> {
     let submission = Submission { retries: function.submission.retries - 1, ..function.submission };
-    drive(function, &submission, &mut Feeder::new(items, star, 1)?, results, progress)
+    drive(function, &submission, &mut Feeder::new(items, star, function.wire, 1)?, results, progress)
 }
 
 fn append(function: &Function, results: &Bound<'_, PyList>, outcome: Outcome, chunk: bool) -> PyResult<()> {
     let py = results.py();
-    let of = Of { task: TaskId(0), function: &function.name, node: function.session.node_name() };
+    let of = Of { chunk, ..Of::one(TaskId(0), &function.name, &function.session, function.wire) };
     let value = outcome::resolve_item(py, outcome, &of)?;
     if chunk {
         results.call_method1(pyo3::intern!(py, "extend"), (value,)).map(drop)
@@ -284,7 +287,7 @@ impl Results {
         ordered: bool,
         lookahead: usize,
     ) -> PyResult<Results> {
-        let feeder = Feeder::new(items, star, chunksize)?;
+        let feeder = Feeder::new(items, star, function.wire, chunksize)?;
         Ok(Results {
             session: function.session.clone(),
             submission: function.submission,
@@ -313,7 +316,8 @@ impl Results {
             let done = self.batch.done();
             if let Some(stored) = self.batch.take_next() {
                 lazy.taken += 1;
-                let of = Of { task: TaskId(0), function: &self.name, node: self.session.node_name() };
+                let one = Of::one(TaskId(0), &self.name, &self.session, lazy.feeder.wire);
+                let of = Of { chunk: lazy.feeder.chunksize > 1, ..one };
                 let value = outcome::resolve_item(py, outcome::load(py, stored), &of)?;
                 if lazy.feeder.chunksize == 1 {
                     return Ok(Some(value.unbind()));

@@ -1,7 +1,11 @@
 //! What a task's outcome is to Python: a value, or an exception to raise.
 
-use crate::values;
-use paceline::{DeathCause, Lost, LostCause, MemoryUse, OutOfMemory, Outcome, Stored, TaskId};
+use crate::wire::Wire;
+use paceline::exchange::Failure;
+use paceline::{
+    DeathCause, Lost, LostCause, MemoryUse, NotStarted, OutOfMemory, Outcome, Session, StartError, Stored,
+    TaskId,
+};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,6 +17,15 @@ pub struct Of<'a> {
     pub function: &'a str,
     /// Where it ran.
     pub node: &'a str,
+    pub wire: Wire,
+    /// Its value is the list of those of a chunk.
+    pub chunk: bool,
+}
+
+impl<'a> Of<'a> {
+    pub fn one(task: TaskId, function: &'a str, session: &'a Session, wire: Wire) -> Of<'a> {
+        Of { task, function, node: session.node_name(), wire, chunk: false }
+    }
 }
 
 /// An outcome that was kept. The disk is asked for it without the interpreter.
@@ -23,7 +36,10 @@ pub fn load(py: Python<'_>, stored: Stored) -> Outcome {
 /// The value, or the exception.
 pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<Bound<'py, PyAny>> {
     match outcome {
-        Outcome::Value(bytes) => values::decode(py, &bytes).map_err(|error| unreadable(py, error, of)),
+        Outcome::Value(bytes) => {
+            of.wire.value(py, &bytes, of.chunk).map_err(|error| unreadable(py, error, of))
+        }
+        Outcome::Raised(bytes) if of.wire == Wire::Message => Err(foreign_error(py, &bytes, of)?),
         Outcome::Raised(bytes) => Err(remote_error(py, &bytes)),
         Outcome::Unsendable(bytes) => {
             let fields = fields(py, of)?;
@@ -38,6 +54,7 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
             Err(lost(py, "timeout", &fields))
         }
         Outcome::Lost(how) => Err(lost_error(py, &how, of)?),
+        Outcome::NotStarted(failed) => Err(not_started(py, &failed, of)?),
         Outcome::Unplaceable { needs, largest } => {
             let fields = fields(py, of)?;
             fields.set_item("needs", needs.to_string())?;
@@ -80,6 +97,71 @@ fn fields<'py>(py: Python<'py>, of: &Of<'_>) -> PyResult<Bound<'py, PyDict>> {
     fields.set_item("task", of.task.0)?;
     fields.set_item("function", of.function)?;
     Ok(fields)
+}
+
+/// How a call of another language's function went wrong.
+fn foreign_error(py: Python<'_>, bytes: &[u8], of: &Of<'_>) -> PyResult<PyErr> {
+    let fields = fields(py, of)?;
+    let kind = match Failure::decode(bytes) {
+        Ok(Failure::Failed { kind, message }) => {
+            fields.set_item("type_name", kind)?;
+            fields.set_item("message", message)?;
+            "failed"
+        }
+        Ok(Failure::Panicked { message, location }) => {
+            fields.set_item("type_name", "panic")?;
+            fields.set_item("message", message)?;
+            fields.set_item("location", location)?;
+            "failed"
+        }
+        Ok(Failure::Raised { kind, message, traceback }) => {
+            fields.set_item("type_name", kind)?;
+            fields.set_item("message", message)?;
+            fields.set_item("location", traceback)?;
+            "failed"
+        }
+        Ok(Failure::NoSuchTask { known }) => {
+            fields.set_item("exports", known)?;
+            "no-such-function"
+        }
+        Ok(Failure::Arguments { message }) => {
+            fields.set_item("reason", message)?;
+            "wrong-arguments"
+        }
+        Ok(Failure::Value { message }) => {
+            fields.set_item("reason", message)?;
+            "result"
+        }
+        Err(message) => {
+            fields.set_item("type_name", "unknown")?;
+            fields.set_item("message", format!("the error could not be decoded: {message}"))?;
+            "failed"
+        }
+    };
+    Ok(lost(py, kind, &fields))
+}
+
+fn not_started(py: Python<'_>, failed: &NotStarted, of: &Of<'_>) -> PyResult<PyErr> {
+    let fields = fields(py, of)?;
+    fields.set_item("program", &failed.path)?;
+    fields.set_item("reason", failed.why.to_string())?;
+    fields.set_item("stderr", failed.why.words())?;
+    let (signal, exit_code) = match failed.why.cause() {
+        Some(DeathCause::Signal(signal)) => (Some(signal), None),
+        Some(DeathCause::Exit(code)) => (None, Some(code)),
+        _ => (None, None),
+    };
+    fields.set_item("signal", signal)?;
+    fields.set_item("exit_code", exit_code)?;
+    let kind = match failed.why {
+        StartError::NotRun { .. } => "not-run",
+        StartError::Ended { .. } => "ended",
+        StartError::Foreign { .. } => "foreign",
+        StartError::Silent { .. } => "silent",
+        StartError::SlotsDie { .. } => "slots-die",
+    };
+    fields.set_item("kind", kind)?;
+    Ok(lost(py, "program-not-started", &fields))
 }
 
 fn lost_error(py: Python<'_>, how: &Lost, of: &Of<'_>) -> PyResult<PyErr> {

@@ -71,7 +71,13 @@ pub fn offer<'py>(
     full: Full,
 ) -> PyResult<(Bound<'py, PyAny>, Option<Gate>)> {
     let gate = function.session.offer(&function.submission, full.payload);
-    let future = FutureBase::make(py, gate.cell().clone(), function.session.clone(), function.name.clone())?;
+    let future = FutureBase::make(
+        py,
+        gate.cell().clone(),
+        function.session.clone(),
+        function.name.clone(),
+        function.wire,
+    )?;
     Ok((future, Some(Gate { gate })))
 }
 

@@ -1,8 +1,9 @@
 //! A connection to one cluster.
 
 use crate::function::Function;
+use crate::wire::Wire;
 use crate::{slot, waiting};
-use paceline::{Bytes, Limits, Resources, RetryOn, Shape, Submission, embedded};
+use paceline::{Bytes, Limits, ProgramId, Resources, RetryOn, Shape, Submission, embedded, exchange};
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
@@ -69,6 +70,11 @@ impl Session {
                 let runtime = slot::runtime().ok_or_else(|| {
                     PyRuntimeError::new_err("this process is no slot, so nothing can be nested in it")
                 })?;
+                if !runtime.is_own() {
+                    return Err(PyRuntimeError::new_err(
+                        "a function that another language called cannot submit tasks yet",
+                    ));
+                }
                 let around = Environment { directory, path, variables: variables.clone() };
                 let made = paceline::Session::nested(runtime.clone(), around, Arc::new(enter))
                     .map_err(|error| PyOSError::new_err(error.to_string()))?;
@@ -78,7 +84,7 @@ impl Session {
         Ok(Session { inner, variables })
     }
 
-    #[pyo3(signature = (payload, name, *, cpus, retries, retry_on, timeout, priority))]
+    #[pyo3(signature = (payload, name, *, cpus, retries, retry_on, timeout, priority, program=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn function(
         &self,
@@ -89,6 +95,7 @@ impl Session {
         retry_on: Vec<String>,
         timeout: Option<f64>,
         priority: i32,
+        program: Option<&str>,
     ) -> PyResult<Function> {
         let needs = Resources::fractional_cpus(cpus)
             .ok_or_else(|| PyValueError::new_err(format!("cpus must be a number from 0 on, not {cpus}")))?;
@@ -100,9 +107,13 @@ impl Session {
             raised: retry_on.iter().any(|cause| cause == "error"),
         };
         let timeout = waiting::timeout(timeout).unwrap_or(Duration::ZERO);
-        let submission =
-            Submission { function, shape: Shape { needs }, retries, retry_on, timeout, priority };
-        Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name) })
+        let (program, wire) = match program {
+            None => (ProgramId::OWN, Wire::Pickle),
+            Some(path) => (self.inner.program(exchange::start_of(path)), Wire::Message),
+        };
+        let shape = Shape { needs, program };
+        let submission = Submission { function, shape, retries, retry_on, timeout, priority };
+        Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire })
     }
 
     fn refresh(&self, directory: String, path: Vec<String>) {

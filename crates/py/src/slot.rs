@@ -1,5 +1,6 @@
 //! A Python slot: runs calls on the main thread until it is told to leave.
 
+use crate::message::{self, Trouble};
 use crate::payload;
 use crate::values::{self, Root};
 use crate::zygote::{Birth, Zygote};
@@ -124,6 +125,15 @@ impl Slot {
     fn run(&mut self, py: Python<'_>, call: &Call) -> (Seq, Status, Bytes) {
         TASK.store(call.task.0, Ordering::Relaxed);
         ATTEMPT.store(call.attempt, Ordering::Relaxed);
+        if message::is_foreign(&call.payload) {
+            let result = self.foreign_value(py, call);
+            TASK.store(0, Ordering::Relaxed);
+            return match result.map_err(|trouble| message::failure(py, trouble)) {
+                Ok(payload) => (call.seq, Status::Value, payload),
+                Err(Ok(payload)) => (call.seq, Status::Raised, payload),
+                Err(Err(error)) => (call.seq, Status::Unsendable, Bytes::from(error.to_string())),
+            };
+        }
         let result = self.value(py, call);
         TASK.store(0, Ordering::Relaxed);
         if let Some(session) = NESTED.get() {
@@ -143,6 +153,11 @@ impl Slot {
         let function = self.function(py, call.function)?;
         let value = payload::apply(function, &call.payload)?;
         values::build(|out| values::encode(&value, Root::Result, out))
+    }
+
+    /// As [`Slot::value`], for a caller of another language.
+    fn foreign_value(&mut self, py: Python<'_>, call: &Call) -> Result<Bytes, Trouble> {
+        message::apply(self.function(py, call.function)?, &call.payload)
     }
 
     fn function<'a, 'py>(&'a mut self, py: Python<'py>, id: FunctionId) -> PyResult<&'a Bound<'py, PyAny>> {

@@ -8,15 +8,33 @@ use crate::trace::{brief_from, brief_to};
 use crate::world::{Event as Happening, Machine, Sim};
 use bytes::Bytes;
 use paceline_core::Tick;
-use paceline_core::client::{Client, Effect, Event, LeaseKey, Spec};
+use paceline_core::client::{Client, Effect, Event, LeaseKey, Spec, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, FunctionId, LeaseId};
+use paceline_proto::{ClientId, FunctionId, LeaseId, ProgramId, Start};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// How many functions a client has.
 pub(crate) const FUNCTIONS: u8 = 5;
+
+/// The programs that every client knows beside its own.
+pub(crate) const PROGRAMS: Programs = Programs { count: 2 };
+
+#[derive(Clone, Copy)]
+pub(crate) struct Programs {
+    pub count: usize,
+}
+
+impl Programs {
+    fn start(self, number: usize) -> Start {
+        Start { command: vec![format!("/bin/program-{number}")], variables: Vec::new() }
+    }
+
+    pub fn id(self, number: usize) -> ProgramId {
+        program_name(&self.start(number))
+    }
+}
 
 pub(crate) struct ClientHost {
     pub id: ClientId,
@@ -74,6 +92,9 @@ impl Sim {
             unsent: Vec::new(),
             wake: None,
         });
+        for number in 0..PROGRAMS.count {
+            self.client_does(client, |core, out| core.add_program(PROGRAMS.start(number), out));
+        }
         self.client_connects(client);
         client
     }
@@ -156,7 +177,9 @@ impl Sim {
 
     pub(crate) fn client_tells_head(&mut self, client: usize, message: &ClientToHead) {
         let repeat = match message {
-            ClientToHead::Hello { .. } | ClientToHead::Release { .. } => Repeat::Later,
+            ClientToHead::Hello { .. } | ClientToHead::Program { .. } | ClientToHead::Release { .. } => {
+                Repeat::Later
+            }
             ClientToHead::Want { .. } | ClientToHead::Under { .. } => Repeat::AtOnce,
             ClientToHead::Bye => Repeat::Never,
         };
@@ -187,8 +210,11 @@ impl Sim {
                     self.ledger.on_ended(*lease, death);
                 }
             }
-            HeadToClient::Welcome { .. } | HeadToClient::Recall { .. } | HeadToClient::Unplaceable { .. } => {
-            }
+            HeadToClient::Welcome { .. }
+            | HeadToClient::Recall { .. }
+            | HeadToClient::Crowded { .. }
+            | HeadToClient::ProgramFailed { .. }
+            | HeadToClient::Unplaceable { .. } => {}
         }
         self.client_handles(client, Event::FromHead(message));
     }

@@ -5,7 +5,7 @@ use crate::process::Life;
 use crate::random::Random;
 use crate::world::{Event, Sim};
 use paceline_core::Tick;
-use paceline_proto::DeathCause;
+use paceline_proto::{DeathCause, ProgramId};
 use std::time::Duration;
 
 /// A run has some kinds of faults only, so that one kind does not hide what another would show.
@@ -129,7 +129,11 @@ impl Sim {
             }
             Fault::KillZygote => {
                 let node = self.random.below(self.nodes.len());
-                self.zygote_dies(node);
+                let alive: Vec<ProgramId> = self.nodes[node].zygotes.keys().copied().collect();
+                if !alive.is_empty() {
+                    let program = self.random.pick(&alive);
+                    self.zygote_dies(node, program);
+                }
             }
             Fault::LoseNode => self.lose_some_node(),
             Fault::Partition => self.partition_some_node(),

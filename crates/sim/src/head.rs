@@ -55,13 +55,17 @@ impl Sim {
 
     fn head_tells_client(&mut self, client: ClientId, message: &HeadToClient) {
         let repeat = match message {
-            HeadToClient::Welcome { .. } | HeadToClient::Recall { .. } | HeadToClient::Ended { .. } => {
-                Repeat::Later
-            }
+            HeadToClient::Welcome { .. }
+            | HeadToClient::Recall { .. }
+            | HeadToClient::Crowded { .. }
+            | HeadToClient::Ended { .. } => Repeat::Later,
             HeadToClient::Granted { .. } => Repeat::AtOnce,
-            HeadToClient::Unplaceable { .. } | HeadToClient::Output { .. } => Repeat::Never,
+            HeadToClient::ProgramFailed { .. }
+            | HeadToClient::Unplaceable { .. }
+            | HeadToClient::Output { .. } => Repeat::Never,
         };
         self.ledger.tally.recalls += u64::from(matches!(message, HeadToClient::Recall { .. }));
+        self.ledger.tally.crowded += u64::from(matches!(message, HeadToClient::Crowded { .. }));
         self.note(|_| format!("head -> {client:?}: {message:?}"));
         if let Some(&link) = self.head.clients.get(&client) {
             self.post(link, End::Near, encoded(|out| message.encode(out)), None, repeat);
@@ -70,7 +74,7 @@ impl Sim {
 
     fn head_tells_node(&mut self, node: NodeId, message: &HeadToNode) {
         let repeat = match message {
-            HeadToNode::Welcome { .. } | HeadToNode::End { .. } => Repeat::Later,
+            HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
             HeadToNode::Place { .. } => Repeat::AtOnce,
             HeadToNode::Bye => Repeat::Never,
         };

@@ -1,5 +1,6 @@
 //! What tasks do in the simulation.
 
+use crate::client::PROGRAMS;
 use crate::random::mix;
 use bytes::Bytes;
 use paceline_core::client::RetryOn;
@@ -75,7 +76,12 @@ impl Job {
     }
 
     pub fn needs(self, needs: Resources) -> Job {
-        Job { shape: Shape { needs }, ..self }
+        Job { shape: Shape::of(needs), ..self }
+    }
+
+    /// A function of another program than the client's own.
+    pub fn program(self, number: usize) -> Job {
+        Job { shape: Shape { program: PROGRAMS.id(number), ..self.shape }, ..self }
     }
 
     pub fn priority(self, priority: i32) -> Job {

@@ -245,11 +245,13 @@ impl Ledger {
             }
             Outcome::TooDeep { needs } => {
                 let has = parent.map(|parent| parent.shape.needs);
-                assert!(
-                    has.is_some_and(|has| !needs.fits_in(&has)),
-                    "{id:?} could run where it is waited for"
-                );
+                let fits = job.shape.program.is_own() && has.is_some_and(|has| needs.fits_in(&has));
+                assert!(has.is_some() && !fits, "{id:?} could run where it is waited for");
                 tally.too_large += 1;
+            }
+            Outcome::NotStarted(_) => {
+                assert!(!job.shape.program.is_own(), "{id:?} needs no other program");
+                tally.not_started += 1;
             }
             Outcome::Lost(lost) => {
                 entry.check_lost(id, lost);

@@ -1,6 +1,6 @@
 //! What clients do.
 
-use crate::client::FUNCTIONS;
+use crate::client::{FUNCTIONS, PROGRAMS};
 use crate::job::{Fate, Job};
 use crate::random::Random;
 use crate::world::{Event, Sim};
@@ -34,13 +34,21 @@ pub(crate) struct Load {
 
 impl Load {
     pub fn random(random: &mut Random) -> Load {
-        let half = Shape { needs: Resources::fractional_cpus(0.5).expect("half a CPU is a number") };
+        let half = Shape::of(Resources::fractional_cpus(0.5).expect("half a CPU is a number"));
         let shapes = match random.below(6) {
             0 => vec![Shape::cpus(1), Shape::cpus(2)],
             1 => vec![Shape::cpus(1), half],
             2 => vec![half, Shape::cpus(1), Shape::cpus(2), Shape::cpus(3), Shape::default()],
             _ => vec![Shape::cpus(1)],
         };
+        // In some runs, slots of several programs share the CPUs.
+        let of = |number| Shape { program: PROGRAMS.id(number), ..Shape::cpus(1) };
+        let others = match random.below(4) {
+            0 => vec![of(0)],
+            1 => vec![of(0), of(1), Shape { needs: half.needs, ..of(1) }],
+            _ => vec![],
+        };
+        let shapes = [shapes, others].concat();
         let count = random.within(1..4);
         Load {
             active: true,

@@ -27,7 +27,9 @@ impl Sim {
         }
         let task = entry.busy.as_ref().expect("it runs").task;
         let (job, lease) = (self.ledger.entries[task].job, entry.core.lease());
-        let (Some(child), Some(lease)) = (job.child(), lease) else {
+        // Functions of another program know nobody to submit to.
+        let child = job.child().filter(|_| job.shape.program.is_own());
+        let (Some(child), Some(lease)) = (child, lease) else {
             return self.after(job.takes / 2, Event::RunEnds { process, run });
         };
         let client = self.nested_client(process);

@@ -27,6 +27,7 @@ pub enum How {
     Unplaceable,
     TimedOut,
     TooDeep,
+    NotStarted,
 }
 
 impl From<&Outcome> for How {
@@ -39,6 +40,7 @@ impl From<&Outcome> for How {
             Outcome::Unplaceable { .. } => How::Unplaceable,
             Outcome::TimedOut { .. } => How::TimedOut,
             Outcome::TooDeep { .. } => How::TooDeep,
+            Outcome::NotStarted(_) => How::NotStarted,
             Outcome::Lost(lost) => match lost.cause {
                 LostCause::SlotDied => How::SlotDied,
                 LostCause::NodeLost => How::NodeLost,

@@ -10,7 +10,9 @@ use paceline_core::node::{Config, Effect, Event, Node, SlotState};
 use paceline_proto::control::{
     HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode, Stream, ZygoteToNode,
 };
-use paceline_proto::{Death, DeathCause, Incarnation, MemoryUse, NodeId, OutOfMemory, Resources, SlotId};
+use paceline_proto::{
+    Death, DeathCause, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, SlotId, StartError,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -23,9 +25,12 @@ pub(crate) struct NodeHost {
     pub core: Option<Node>,
     incarnation: u64,
     pub head: Option<LinkId>,
-    pub zygote: Option<Zygote>,
+    /// One for each program that has one.
+    pub zygotes: BTreeMap<ProgramId, Zygote>,
+    /// The number of the zygote that starts, by its program.
+    starting: BTreeMap<ProgramId, u64>,
     pub slots: BTreeMap<SlotId, usize>,
-    zygotes: u64,
+    started: u64,
     wake: Option<Tick>,
     /// Nothing gets through to the head before.
     pub cut_off_until: Tick,
@@ -49,9 +54,10 @@ impl Sim {
             core: None,
             incarnation: 0,
             head: None,
-            zygote: None,
+            zygotes: BTreeMap::new(),
+            starting: BTreeMap::new(),
             slots: BTreeMap::new(),
-            zygotes: 0,
+            started: 0,
             wake: None,
             cut_off_until: Tick::ZERO,
         });
@@ -103,7 +109,8 @@ impl Sim {
         self.note(|sim| format!("node {} is lost, silent: {silent}", sim.nodes[node].name));
         let host = &mut self.nodes[node];
         host.wake = None;
-        if let Some(zygote) = host.zygote.take() {
+        host.starting.clear();
+        for zygote in std::mem::take(&mut host.zygotes).into_values() {
             self.links.remove(zygote.link);
         }
         let head = host.head.take();
@@ -138,8 +145,16 @@ impl Sim {
     fn node_performs(&mut self, node: usize, effect: Effect) {
         match effect {
             Effect::ToHead(message) => self.node_tells_head(node, &message),
-            Effect::StartZygote => self.start_zygote(node),
-            Effect::Fork { slot } => self.fork(node, slot),
+            Effect::StartZygote => self.start_zygote(node, ProgramId::OWN),
+            Effect::StartProgram { program, .. } => self.start_zygote(node, program),
+            Effect::EndProgram { program } => {
+                self.nodes[node].starting.remove(&program);
+                if let Some(zygote) = self.nodes[node].zygotes.remove(&program) {
+                    self.ledger.tally.ended_programs += 1;
+                    self.links.remove(zygote.link);
+                }
+            }
+            Effect::Fork { slot, program } => self.fork(node, slot, program),
             Effect::ToSlot { slot, message, connection } => {
                 let connection = connection.map(LinkId);
                 let Some(&process) = self.nodes[node].slots.get(&slot) else { return };
@@ -190,6 +205,7 @@ impl Sim {
             NodeToHead::Join { .. }
             | NodeToHead::Placed { .. }
             | NodeToHead::Ended { .. }
+            | NodeToHead::ProgramFailed { .. }
             | NodeToHead::Heartbeat => Repeat::Later,
             NodeToHead::Blocked { .. } => Repeat::AtOnce,
         };
@@ -218,55 +234,79 @@ impl Sim {
         self.after(delay, Happening::NodeConnects { node });
     }
 
-    fn start_zygote(&mut self, node: usize) {
-        let fine = !(self.plan.active && self.random.percent(self.plan.bad_zygotes));
+    fn start_zygote(&mut self, node: usize, program: ProgramId) {
+        let bad = self.plan.active && self.random.percent(self.plan.bad_zygotes);
         let host = &mut self.nodes[node];
-        host.zygotes += 1;
-        let zygote = host.zygotes;
-        let delay = self.settings.fork.draw(&mut self.random);
-        self.after(delay, Happening::ZygoteStarts { node, zygote, fine });
-    }
-
-    pub(crate) fn zygote_starts(&mut self, node: usize, zygote: u64, fine: bool) {
-        if self.nodes[node].core.is_none() || self.nodes[node].zygotes != zygote {
+        host.started += 1;
+        let zygote = host.started;
+        let before = host.starting.insert(program, zygote);
+        assert!(before.is_none() && !host.zygotes.contains_key(&program), "{program:?} is started twice");
+        if bad && !program.is_own() && self.random.percent(20) {
+            // It runs, and never says a word.
             return;
         }
+        let delay = self.settings.fork.draw(&mut self.random);
+        self.after(delay, Happening::ZygoteStarts { node, program, zygote, fine: !bad });
+    }
+
+    pub(crate) fn zygote_starts(&mut self, node: usize, program: ProgramId, zygote: u64, fine: bool) {
+        let host = &mut self.nodes[node];
+        if host.core.is_none() || host.starting.get(&program) != Some(&zygote) {
+            return;
+        }
+        host.starting.remove(&program);
         if !fine {
-            return self.node_handles(node, Event::ZygoteDied);
+            return self.zygote_is_gone(node, program);
         }
         let delay = self.settings.delays[0];
         let link = self.links.add(Kind::Zygote { node, zygote }, delay);
-        self.nodes[node].zygote = Some(Zygote { number: zygote, link, busy_until: self.now });
-        self.node_handles(node, Event::ZygoteUp);
+        let entry = Zygote { number: zygote, link, busy_until: self.now };
+        self.nodes[node].zygotes.insert(program, entry);
+        let up = if program.is_own() { Event::ZygoteUp } else { Event::ProgramUp(program) };
+        self.node_handles(node, up);
     }
 
-    pub(crate) fn zygote_dies(&mut self, node: usize) {
-        let Some(Zygote { number, link, .. }) = self.nodes[node].zygote else { return };
+    fn zygote_is_gone(&mut self, node: usize, program: ProgramId) {
+        let why = StartError::Ended { cause: DeathCause::Exit(1), words: "it is broken".into() };
+        let gone = if program.is_own() { Event::ZygoteDied } else { Event::ProgramDown(program, why) };
+        self.node_handles(node, gone);
+    }
+
+    /// The zygote of this number, if it lives.
+    fn zygote(&mut self, node: usize, number: u64) -> Option<&mut Zygote> {
+        self.nodes[node].zygotes.values_mut().find(|zygote| zygote.number == number)
+    }
+
+    pub(crate) fn zygote_dies(&mut self, node: usize, program: ProgramId) {
+        let Some(&Zygote { number, link, .. }) = self.nodes[node].zygotes.get(&program) else { return };
         self.ledger.tally.zygote_deaths += 1;
-        self.note(|sim| format!("the zygote of node {} dies", sim.nodes[node].name));
+        self.ledger.tally.program_deaths += u64::from(!program.is_own());
+        self.note(|sim| format!("the zygote of {program:?} on node {} dies", sim.nodes[node].name));
         // Everything it had said is handed in first.
         while let Some(frame) = self.links.get_mut(link).and_then(|link| link.take_early(End::Near)) {
             let message = ZygoteToNode::decode(&frame).expect("what was sent can be read");
             self.node_hears_zygote(node, number, message);
         }
         self.links.remove(link);
-        self.nodes[node].zygote = None;
-        self.node_handles(node, Event::ZygoteDied);
+        self.nodes[node].zygotes.remove(&program);
+        self.zygote_is_gone(node, program);
         // Those that died before and were not reaped yet.
         for process in self.nodes[node].slots.values().copied().collect::<Vec<_>>() {
-            if self.processes[process].life == Life::Dead {
+            let entry = &self.processes[process];
+            if entry.program == program && entry.life == Life::Dead {
                 self.after(Duration::from_micros(200), Happening::Reaped { process });
             }
         }
     }
 
-    fn fork(&mut self, node: usize, slot: SlotId) {
+    fn fork(&mut self, node: usize, slot: SlotId, program: ProgramId) {
         let delay = self.settings.delays[0];
         let process = self.processes.len();
         let control = self.links.add(Kind::Slot { process }, delay);
-        self.processes.push(Process::new(node, slot, control));
+        self.processes.push(Process::new(node, slot, program, control));
         assert_eq!(self.nodes[node].slots.insert(slot, process), None, "{slot:?} is used again");
-        let Some(zygote) = &self.nodes[node].zygote else { panic!("{slot:?} has no zygote to fork it") };
+        let zygote = self.nodes[node].zygotes.get(&program);
+        let Some(zygote) = zygote else { panic!("{slot:?} has no zygote to fork it") };
         let message = NodeToZygote::Fork { slot };
         self.post(zygote.link, End::Far, encoded(|out| message.encode(out)), None, Repeat::Never);
     }
@@ -275,18 +315,15 @@ impl Sim {
         let NodeToZygote::Fork { slot } = message else { return };
         let delay = self.settings.fork.draw(&mut self.random);
         let now = self.now;
-        let host = &mut self.nodes[node];
-        let Some(zygote) = host.zygote.as_mut().filter(|zygote| zygote.number == number) else { return };
-        let Some(&process) = host.slots.get(&slot) else { return };
+        let Some(&process) = self.nodes[node].slots.get(&slot) else { return };
+        let Some(zygote) = self.zygote(node, number) else { return };
         zygote.busy_until = zygote.busy_until.max(now) + delay;
         let at = zygote.busy_until;
         self.agenda.add(at, Happening::Forks { node, zygote: number, process });
     }
 
     pub(crate) fn zygote_forks(&mut self, node: usize, number: u64, process: usize) {
-        let Some(zygote) = self.nodes[node].zygote.as_ref().filter(|zygote| zygote.number == number) else {
-            return;
-        };
+        let Some(zygote) = self.zygote(node, number) else { return };
         let link = zygote.link;
         let slot = self.processes[process].slot;
         if self.processes[process].life != Life::Unborn {
@@ -300,10 +337,11 @@ impl Sim {
     }
 
     pub(crate) fn node_hears_zygote(&mut self, node: usize, number: u64, message: ZygoteToNode) {
-        if self.nodes[node].zygotes != number {
+        if self.zygote(node, number).is_none() {
             return;
         }
         match message {
+            ZygoteToNode::Hello => {}
             ZygoteToNode::Forked { slot, pid } => self.node_handles(node, Event::Forked { slot, pid }),
             ZygoteToNode::Exited { slot, cause, .. } => {
                 if let Some(&process) = self.nodes[node].slots.get(&slot) {

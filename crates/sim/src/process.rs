@@ -14,7 +14,7 @@ use paceline_core::Tick;
 use paceline_core::slot::{Effect, Slot};
 use paceline_proto::control::{SlotToNode, ZygoteToNode};
 use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
-use paceline_proto::{Bytes, ClientId, DeathCause, FunctionId, LeaseId, Seq, SlotId};
+use paceline_proto::{Bytes, ClientId, DeathCause, FunctionId, LeaseId, ProgramId, Seq, SlotId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -42,6 +42,7 @@ pub(crate) struct Page {
 pub(crate) struct Process {
     pub node: usize,
     pub slot: SlotId,
+    pub program: ProgramId,
     pub control: LinkId,
     pub life: Life,
     pub page: Page,
@@ -86,10 +87,11 @@ pub(crate) struct Busy {
 }
 
 impl Process {
-    pub fn new(node: usize, slot: SlotId, control: LinkId) -> Process {
+    pub fn new(node: usize, slot: SlotId, program: ProgramId, control: LinkId) -> Process {
         Process {
             node,
             slot,
+            program,
             control,
             life: Life::Unborn,
             page: Page::default(),
@@ -144,8 +146,8 @@ impl Sim {
         let unsent = self.processes[process].core.unsent() > 0;
         self.ledger.tally.unsent_deaths += u64::from(unsent);
         self.end_process(process, cause);
-        let Process { node, slot, .. } = self.processes[process];
-        match &self.nodes[node].zygote {
+        let Process { node, slot, program, .. } = self.processes[process];
+        match self.nodes[node].zygotes.get(&program) {
             Some(zygote) => {
                 let link = zygote.link;
                 let message = ZygoteToNode::Exited { slot, pid: process as u32 + 1, cause, peak: 0 };
@@ -382,6 +384,9 @@ impl Sim {
             News::Began { task, attempt: call.attempt, node }
         });
         let job = self.ledger.entries[task].job;
+        let program = self.processes[process].program;
+        assert_eq!(job.shape.program, program, "ND-7: {:?} runs in another program", call.task);
+        self.ledger.tally.program_runs += u64::from(!program.is_own());
         let takes = job.takes * slowness;
         if job.child().is_some() {
             self.after(takes / 2, Event::Nests { process, run });

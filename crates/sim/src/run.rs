@@ -128,6 +128,7 @@ fn settings(random: &mut Random) -> Settings {
     node.head_lost = millis(random.pick(&[1_000, 60_000]));
     node.grace = millis(random.pick(&[20, 500]));
     node.max_blocked = random.pick(&[0, 1, 3, 8]);
+    node.program_idle = millis(random.pick(&[20, 300, 60_000]));
     let client = client::Config {
         max_window: random.pick(&[2, 16, 512]),
         keep_idle: millis(random.pick(&[5, 50, 200])),

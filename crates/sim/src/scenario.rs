@@ -13,14 +13,16 @@
 //! sim.finish();
 //! ```
 
+use crate::client::PROGRAMS;
 use crate::job::Job;
 use crate::ledger::RunState;
 use crate::link::{Delay, LinkId};
 use crate::news::How;
+use crate::process::Life;
 use crate::trace::Tracing;
 use crate::world::{START, Settings, Sim};
 use paceline_core::{client, head, node};
-use paceline_proto::{ClusterId, DeathCause, Epoch, Incarnation, NodeId, Resources};
+use paceline_proto::{ClusterId, DeathCause, Epoch, Incarnation, NodeId, ProgramId, Resources};
 use std::time::Duration;
 
 /// Whole CPUs.
@@ -172,7 +174,44 @@ impl Sim {
     /// The zygote of this node dies, and its slots with it.
     pub fn kill_zygote(&mut self, name: &str) {
         let node = self.node_named(name);
-        self.zygote_dies(node);
+        self.zygote_dies(node, ProgramId::OWN);
+    }
+
+    /// The zygote of a program other than the clients' own dies, and its slots with it.
+    pub fn kill_program(&mut self, name: &str, program: usize) {
+        let node = self.node_named(name);
+        self.zygote_dies(node, PROGRAMS.id(program));
+    }
+
+    /// Whether the zygote of such a program lives on a node.
+    pub fn has_program(&self, name: &str, program: usize) -> bool {
+        self.nodes[self.node_named(name)].zygotes.contains_key(&PROGRAMS.id(program))
+    }
+
+    /// How many slots of such a program are there, before they can take work or after.
+    pub fn slots_of_program(&self, name: &str, program: usize) -> usize {
+        self.processes_of(name, program).len()
+    }
+
+    pub fn kill_slots_of_program(&mut self, name: &str, program: usize) {
+        for process in self.processes_of(name, program) {
+            self.kill(process, DeathCause::Signal(9));
+        }
+    }
+
+    fn processes_of(&self, name: &str, program: usize) -> Vec<usize> {
+        let slots = self.nodes[self.node_named(name)].slots.values().copied();
+        let is_one = |process: &usize| {
+            let process = &self.processes[*process];
+            process.program == PROGRAMS.id(program) && matches!(process.life, Life::Starting | Life::Alive)
+        };
+        slots.filter(is_one).collect()
+    }
+
+    /// From now on programs do not start.
+    pub fn break_programs(&mut self, broken: bool) {
+        self.plan.active = broken;
+        self.plan.bad_zygotes = if broken { 100 } else { 0 };
     }
 
     /// The client leaves in an orderly way, or dies.

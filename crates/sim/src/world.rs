@@ -17,12 +17,12 @@ use crate::random::Random;
 use crate::trace::{Trace, Tracing};
 use paceline_core::client::LeaseKey;
 use paceline_core::{Tick, client, head, node};
-use paceline_proto::LeaseId;
 use paceline_proto::control::{
     ClientToHead, HeadToClient, HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode, ZygoteToNode,
 };
 use paceline_proto::data::{FromSlot, ToSlot};
 use paceline_proto::frame::Frame;
+use paceline_proto::{LeaseId, ProgramId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -105,6 +105,7 @@ pub(crate) enum Event {
     },
     ZygoteStarts {
         node: usize,
+        program: ProgramId,
         zygote: u64,
         fine: bool,
     },
@@ -217,7 +218,9 @@ impl Sim {
             Event::WakeHead { at } => self.wake_head(at),
             Event::WakeNode { node, at } => self.wake_node(node, at),
             Event::WakeClient { client, at } => self.wake_client(client, at),
-            Event::ZygoteStarts { node, zygote, fine } => self.zygote_starts(node, zygote, fine),
+            Event::ZygoteStarts { node, program, zygote, fine } => {
+                self.zygote_starts(node, program, zygote, fine);
+            }
             Event::Forks { node, zygote, process } => self.zygote_forks(node, zygote, process),
             Event::SlotStarts { process } => self.slot_starts(process),
             Event::Reaped { process } => self.reaped(process),

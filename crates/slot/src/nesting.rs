@@ -24,6 +24,11 @@ impl Runtime {
         self.shared.state.lock().total
     }
 
+    /// Whether the client it belongs to runs the same program: only then are its own functions known there, too.
+    pub fn is_own(&self) -> bool {
+        self.shared.state.lock().own
+    }
+
     /// A link to the head, to be its client.
     pub fn reach_head(&self) -> io::Result<OwnedFd> {
         let (ours, theirs) = fds::pair()?;

@@ -65,6 +65,8 @@ pub(crate) struct State {
     pub environment: Option<Environment>,
     pub needs: Option<Resources>,
     pub total: Option<Resources>,
+    /// This is the client's own program.
+    pub own: bool,
     /// How many threads of the call that runs wait for other tasks, and whether it may leave its CPUs to them.
     pub blocked: usize,
     pub too_deep: bool,
@@ -133,6 +135,7 @@ impl State {
             environment: None,
             needs: None,
             total: None,
+            own: false,
             blocked: 0,
             too_deep: false,
             on_too_deep: None,

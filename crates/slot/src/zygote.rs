@@ -68,7 +68,7 @@ impl Zygote {
         // nothing of still has its end of the link.
         let peer = rustix::net::sockopt::socket_peercred(&node)?.pid;
         let peer = pidfd_open(peer, PidfdFlags::empty()).ok();
-        Ok(Zygote {
+        let mut zygote = Zygote {
             node,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
@@ -76,7 +76,9 @@ impl Zygote {
             peer,
             slots: HashMap::new(),
             pid,
-        })
+        };
+        zygote.say(&ZygoteToNode::Hello);
+        Ok(zygote)
     }
 
     /// The next slot to fork; none when the node is gone or says so, and then no slot is left. Reaps meanwhile.

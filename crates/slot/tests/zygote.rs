@@ -45,7 +45,9 @@ impl Nursery {
             .stdin(Stdio::from(theirs))
             .spawn()
             .unwrap();
-        Nursery { process, link: ours, inbox: Inbox::default() }
+        let mut nursery = Nursery { process, link: ours, inbox: Inbox::default() };
+        assert_eq!(nursery.next(), ZygoteToNode::Hello);
+        nursery
     }
 
     fn fork(&mut self, slot: u64) -> Slot {

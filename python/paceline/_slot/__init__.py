@@ -33,6 +33,7 @@ THREAD_COUNTS = (
 REFERENCE = b"R"  # module, zero byte, qualified name
 PICKLE = b"P"  # a pickle that needs paceline alone
 CLOUDPICKLE = b"C"  # a pickle that needs cloudpickle too
+EXPORTED = b"E"  # module, zero byte, the name it is exported by
 
 number: int | None = None
 """Which slot this process is. None everywhere else."""
@@ -52,7 +53,11 @@ def bind(directory: str, path: list[str], environment: dict[str, str]) -> None:
         os.chdir(directory)
     except OSError as error:
         print(f"paceline: cannot enter {directory}: {error.strerror}", file=sys.stderr)
-    sys.path[:] = path
+    if path:
+        sys.path[:] = path
+    elif directory not in sys.path:
+        # A client of another language has no path of its own; its modules are where it was started.
+        sys.path.insert(0, directory)
 
 
 def load(payload: bytes) -> Callable[..., Any]:
@@ -60,6 +65,11 @@ def load(payload: bytes) -> Callable[..., Any]:
     if payload[:1] == REFERENCE:
         module, _, name = payload[1:].decode().partition("\0")
         function: Callable[..., Any] = rebuild.original(module, name)
+    elif payload[:1] == EXPORTED:
+        from paceline._export import find
+
+        module, _, name = payload[1:].decode().partition("\0")
+        function = find(module, name)
     else:
         function = rebuild.plain(_pickle.loads(memoryview(payload)[1:]))
     return function

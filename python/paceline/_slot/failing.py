@@ -31,6 +31,14 @@ def describe(error: BaseException) -> bytes:
     return _pickle.dumps(record, 5)
 
 
+def tell(error: BaseException) -> tuple[str, str, str, list[str] | None]:
+    """What a caller in another language hears: type, message, traceback; and what there is if it was not found."""
+    from paceline.errors import NoSuchFunction
+
+    known = list(error.exports) if isinstance(error, NoSuchFunction) else None
+    return _type_name(error), _message(error), _text(error), known
+
+
 def assemble(
     kind: type[BaseException], made_of: tuple[Any, ...], args: tuple[Any, ...], attributes: dict[str, Any]
 ) -> BaseException:

@@ -3,7 +3,7 @@
 use super::{Client, Effect, LeaseKey};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
-use paceline_proto::{LeaseId, Shape};
+use paceline_proto::{LeaseId, Resources, Shape};
 use std::time::Duration;
 
 /// Longer than it takes to get calls back from a slot.
@@ -29,7 +29,8 @@ impl<Ticket: Clone> Client<Ticket> {
             return;
         }
         let keep = self.keep_idle(lease.shape);
-        if (lease.recalled || keep.is_zero()) && !self.is_expected(key) {
+        let in_the_way = lease.recalled || keep.is_zero() || self.waits_for_room(lease.shape);
+        if in_the_way && !self.is_expected(key) {
             self.release(key, out);
         } else {
             self.wake_at(now + keep, out);
@@ -49,6 +50,35 @@ impl<Ticket: Clone> Client<Ticket> {
     fn is_expected(&self, key: LeaseKey) -> bool {
         let lease = &self.leases[key.0];
         lease.is_opening() && self.shapes[&lease.shape].len() > 0
+    }
+
+    /// Whether tasks of another shape wait for what a lease of this one takes.
+    fn waits_for_room(&self, shape: Shape) -> bool {
+        let mut others = self.shapes.iter().filter(|(other, _)| **other != shape);
+        shape.needs != Resources::default() && others.any(|(_, queue)| queue.crowded && queue.len() > 0)
+    }
+
+    /// Leases of other shapes that are idle make room, the one that was idle for longest first.
+    pub(super) fn on_crowded(&mut self, shape: Shape, out: &mut Vec<Effect<Ticket>>) {
+        let Some(queue) = self.shapes.get_mut(&shape).filter(|queue| queue.len() > 0) else { return };
+        queue.crowded = true;
+        let waiting = queue.len() as u64;
+        let mut freed = Resources::default();
+        let mut idle: Vec<(Tick, LeaseKey)> = (self.leases.iter())
+            .filter(|(_, lease)| lease.is_idle() && lease.shape != shape)
+            .map(|(key, lease)| (lease.idle_since, LeaseKey(key)))
+            .collect();
+        idle.sort_unstable();
+        for (_, key) in idle {
+            let needs = self.leases[key.0].shape.needs;
+            if freed != Resources::default() && shape.needs.times_in(&freed) >= waiting {
+                break;
+            }
+            if needs != Resources::default() && !self.is_expected(key) {
+                freed = freed.plus(&needs);
+                self.release(key, out);
+            }
+        }
     }
 
     pub(super) fn on_recall(&mut self, now: Tick, lease: LeaseId, out: &mut Vec<Effect<Ticket>>) {
@@ -94,6 +124,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut leases: Vec<LeaseId> = self.lease_keys.keys().copied().collect();
         leases.sort_unstable();
         out.push(Effect::ToHead(ClientToHead::Hello { client: self.id, name: self.name.clone(), leases }));
+        self.say_programs(out);
         for (shape, queue) in &self.shapes {
             if queue.wanted > 0 {
                 out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));

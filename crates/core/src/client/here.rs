@@ -17,11 +17,11 @@ pub struct Here<Ticket> {
 }
 
 impl<Ticket: Clone> Client<Ticket> {
-    /// Take out a task that waits for a slot and needs no more than `has`. Its outcome is now the caller's to give.
-    /// If only larger ones wait, they end: nothing they wait for can come.
+    /// Take out a task of this very program that waits for a slot and needs no more than `has`. Its outcome is now the
+    /// caller's to give. If only others wait, they end: nothing they wait for can come.
     pub fn take_here(&mut self, has: &Resources, out: &mut Vec<Effect<Ticket>>) -> Option<Here<Ticket>> {
         let fitting = (self.shapes.iter_mut())
-            .filter(|(shape, _)| shape.needs.fits_in(has))
+            .filter(|(shape, _)| shape.program.is_own() && shape.needs.fits_in(has))
             .find_map(|(&shape, queue)| Some((shape, queue.pop()?)));
         let Some((shape, key)) = fitting else {
             for queue in self.shapes.values_mut() {

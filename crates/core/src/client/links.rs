@@ -26,7 +26,9 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         let key = LeaseKey(self.leases.insert(Lease::new(now, lease, node, slot, shape)));
         self.lease_keys.insert(lease, key);
-        self.shapes.entry(shape).or_default().leases.push(key);
+        let queue = self.shapes.entry(shape).or_default();
+        queue.crowded = false;
+        queue.leases.push(key);
         out.push(Effect::Open { key, lease });
         self.idle_changed(now, key, out);
     }

@@ -12,7 +12,7 @@
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
 //! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
-//! [`here`] (tasks that run in the client itself).
+//! [`here`] (tasks that run in the client itself), [`programs`] (slots of other programs than the client's own).
 
 mod deaths;
 mod demand;
@@ -21,6 +21,7 @@ mod functions;
 mod here;
 mod lease;
 mod links;
+mod programs;
 mod queue;
 mod replies;
 mod room;
@@ -32,15 +33,16 @@ mod tests;
 
 pub use functions::Estimate;
 pub use here::Here;
+pub use programs::name as program_name;
 pub use room::Waiting;
-pub use task::{Charge, Lost, LostCause, Outcome, RetryOn, Spec, TaskKey};
+pub use task::{Charge, Lost, LostCause, NotStarted, Outcome, RetryOn, Spec, TaskKey};
 
 use crate::Tick;
 use functions::Functions;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape, SlotId, TaskId};
+use paceline_proto::{ClientId, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId};
 use queue::Queue;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -157,6 +159,7 @@ pub struct Client<Ticket> {
     lease_keys: HashMap<LeaseId, LeaseKey>,
     slots: BTreeMap<(NodeId, SlotId), SlotMemory>,
     functions: Functions,
+    programs: BTreeMap<ProgramId, Start>,
     environment: Environment,
     environment_version: u64,
     wake: Option<Tick>,
@@ -177,6 +180,7 @@ impl<Ticket: Clone> Client<Ticket> {
             lease_keys: HashMap::new(),
             slots: BTreeMap::new(),
             functions: Functions::default(),
+            programs: BTreeMap::new(),
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
@@ -202,8 +206,10 @@ impl<Ticket: Clone> Client<Ticket> {
                 self.on_granted(now, lease, node, slot, shape, out);
             }
             HeadToClient::Recall { lease } => self.on_recall(now, lease, out),
+            HeadToClient::Crowded { shape } => self.on_crowded(shape, out),
             HeadToClient::Ended { lease, death } => self.on_ended(now, lease, &death, out),
             HeadToClient::Unplaceable { shape, largest } => self.on_unplaceable(shape, largest, out),
+            HeadToClient::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
             // Printed by the shell; nothing to decide.
             HeadToClient::Output { .. } => {}
         }

@@ -16,6 +16,8 @@ pub(super) struct Queue {
     pub leases: Vec<LeaseKey>,
     /// How many leases the head was last asked for.
     pub wanted: u32,
+    /// The head has no room for another lease of this shape.
+    pub crowded: bool,
     /// Tasks of this shape in flight.
     pub in_flight: usize,
 }

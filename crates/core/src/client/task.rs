@@ -2,7 +2,7 @@
 
 use super::LeaseKey;
 use paceline_proto::{
-    Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, TaskId,
+    Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError, TaskId,
 };
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ pub enum Outcome {
     },
     /// Its slots or nodes died.
     Lost(Box<Lost>),
+    /// The program that it is a function of gives no slots.
+    NotStarted(Box<NotStarted>),
     /// No node can ever hold it.
     Unplaceable {
         needs: Resources,
@@ -64,6 +66,14 @@ pub enum Outcome {
     TooDeep {
         needs: Resources,
     },
+}
+
+/// Which program could not be started, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotStarted {
+    /// The file that was to be run.
+    pub path: String,
+    pub why: StartError,
 }
 
 /// Why a task was given up.

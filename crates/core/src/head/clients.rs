@@ -3,7 +3,9 @@
 use super::{Client, ClientLink, Effect, Head, LeaseState, Want};
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient};
-use paceline_proto::{ClientId, Death, DeathCause, LeaseId, OutOfMemory, Seq, Shape};
+use paceline_proto::{
+    ClientId, Death, DeathCause, LeaseId, OutOfMemory, ProgramId, Seq, Shape, Start, StartError,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Head {
@@ -20,6 +22,7 @@ impl Head {
                     self.on_hello(client, name, &leases, out);
                 }
             }
+            ClientToHead::Program { program, start } => self.on_program(from, program, start),
             ClientToHead::Want { shape, count } => self.on_want(now, from, shape, count, out),
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),
@@ -60,17 +63,36 @@ impl Head {
         }
     }
 
+    fn on_program(&mut self, from: ClientId, program: ProgramId, start: Start) {
+        if let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up()) {
+            client.programs.entry(program).or_insert(start);
+        }
+    }
+
+    /// Some node can make no slots of this program: who wants one is told, and may ask again.
+    pub(super) fn on_program_failed(&mut self, program: ProgramId, why: &StartError, out: &mut Vec<Effect>) {
+        let using = self.clients.iter().filter(|(_, client)| client.programs.contains_key(&program));
+        for id in using.map(|(&id, _)| id).collect::<Vec<_>>() {
+            let client = self.clients.get_mut(&id).expect("listed just now");
+            client.wants.retain(|shape, _| shape.program != program);
+            self.note_hunger(id);
+            self.tell_client(id, HeadToClient::ProgramFailed { program, why: why.clone() }, out);
+        }
+    }
+
     fn on_want(&mut self, now: Tick, id: ClientId, shape: Shape, count: u32, out: &mut Vec<Effect>) {
         let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) else { return };
-        if count == 0 {
+        let known = shape.program.is_own() || client.programs.contains_key(&shape.program);
+        if count == 0 || !known {
             client.wants.remove(&shape);
         } else {
             self.turns += 1;
-            let want = client.wants.entry(shape).or_insert(Want { count: 0, order: self.turns, since: now });
+            let fresh = Want { count: 0, order: self.turns, since: now, told: false };
+            let want = client.wants.entry(shape).or_insert(fresh);
             if count > want.count {
                 want.since = now;
             }
-            want.count = count;
+            (want.count, want.told) = (count, false);
             self.judge(now, id, shape, out);
         }
         self.note_hunger(id);
@@ -175,6 +197,7 @@ impl Client {
         Client {
             name,
             link: ClientLink::Up,
+            programs: BTreeMap::new(),
             wants: BTreeMap::new(),
             leases: BTreeMap::new(),
             root: id,

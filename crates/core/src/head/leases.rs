@@ -14,10 +14,15 @@ impl Head {
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
         let root = holder.root;
+        let start = holder.programs.get(&shape.program).cloned();
         self.nodes.get_mut(&node).expect("leases are placed on nodes that are here").leases.insert(id);
         self.count(id);
         self.send_to_back(client, shape);
         self.note_hunger(client);
+        if let Some(start) = start {
+            // Said every time: the node may have forgotten it, and it costs less than knowing.
+            self.tell_node(node, HeadToNode::Program { program: shape.program, start }, out);
+        }
         self.tell_node(node, HeadToNode::Place { lease: id, client: root, shape }, out);
     }
 
@@ -97,6 +102,7 @@ impl Head {
         self.turns += 1;
         if let Some(want) = self.clients.get_mut(&id).and_then(|client| client.wants.get_mut(&shape)) {
             want.order = self.turns;
+            want.told = false;
         }
     }
 

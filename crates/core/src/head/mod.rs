@@ -26,7 +26,9 @@ mod tests;
 use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead};
-use paceline_proto::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, Resources, Shape, SlotId};
+use paceline_proto::{
+    ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -129,6 +131,8 @@ pub struct Head {
 struct Client {
     name: String,
     link: ClientLink,
+    /// How the programs are started that its shapes name.
+    programs: BTreeMap<ProgramId, Start>,
     wants: BTreeMap<Shape, Want>,
     /// Its leases that are not yet ending.
     leases: BTreeMap<Shape, BTreeSet<LeaseId>>,
@@ -166,6 +170,8 @@ struct Want {
     order: u64,
     /// Since when so many are wanted.
     since: Tick,
+    /// The client knows that there is no room.
+    told: bool,
 }
 
 struct Node {

@@ -24,6 +24,7 @@ impl Head {
             NodeToHead::Output { client, slot, stream, text } => {
                 self.tell_client(client, HeadToClient::Output { slot, stream, text }, out);
             }
+            NodeToHead::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
             NodeToHead::Heartbeat => {}
             NodeToHead::Blocked { lease, blocked } => self.on_blocked(from, lease, blocked),
         }

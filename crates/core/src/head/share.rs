@@ -4,9 +4,11 @@
 //!   within a client the shape it has least of.
 //! * SH-2: a request that does not fit yet keeps the roomiest node that could hold it from those behind it in the queue,
 //!   so that small requests cannot starve a large one.
+//! * SH-3: a client whose own idle leases may be in the way of its request is told so.
 
 use super::{Effect, Head};
 use crate::time::Tick;
+use paceline_proto::control::HeadToClient;
 use paceline_proto::{ClientId, NodeId, Resources, Shape};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -20,7 +22,21 @@ impl Head {
             return;
         }
         let stuck = self.grant(out);
+        self.tell_crowded(&stuck, out);
         self.recall_for(now, &stuck, out);
+    }
+
+    /// SH-3: one that waits while it holds leases of another shape hears of it once, for it may not use them.
+    fn tell_crowded(&mut self, stuck: &[(ClientId, Shape)], out: &mut Vec<Effect>) {
+        for &(id, shape) in stuck {
+            let client = self.clients.get_mut(&id).expect("only clients that are here wait");
+            let holds_others = client.leases.keys().any(|other| *other != shape);
+            let Some(want) = client.wants.get_mut(&shape).filter(|want| holds_others && !want.told) else {
+                continue;
+            };
+            want.told = true;
+            self.tell_client(id, HeadToClient::Crowded { shape }, out);
+        }
     }
 
     /// Grant what fits. Returns the requests that found no room, in the order of the queue.

@@ -42,12 +42,21 @@ impl Node {
             if let Some(lease) = slot.state.lease() {
                 ensure!(slot.client == Some(lease.client), "ND-2: {id:?} of {:?} has {lease:?}", slot.client);
             }
+            if let Some(lease) = slot.state.lease() {
+                ensure!(slot.program == lease.shape.program, "ND-7: {id:?} is of {:?}", slot.program);
+            }
+            let generic = slot.state == State::Generic;
+            ensure!(!generic || slot.program.is_own(), "PR-4: {id:?} is kept ready");
             match slot.state {
                 State::Generic => ensure!(slot.client.is_none(), "ND-2: {id:?} is bound and generic"),
                 State::Warm { .. } => ensure!(slot.client.is_some(), "ND-2: {id:?} is warm and nobody's"),
                 State::Leased(_) | State::Detaching { .. } | State::Ending { .. } => {}
             }
-            let unborn = slot.pid.is_none() && !matches!(self.zygote, Zygote::Up { .. });
+            let has_zygote = match slot.program.is_own() {
+                true => matches!(self.zygote, Zygote::Up { .. }),
+                false => self.program_is_up(slot.program),
+            };
+            let unborn = slot.pid.is_none() && !has_zygote;
             ensure!(!unborn, "{id:?} was never forked and has no zygote");
         }
         Ok(())
@@ -67,7 +76,10 @@ impl Node {
         ensure!(blocked <= self.config.max_blocked, "ND-7: {blocked} tasks wait for others");
         let idle_zygote = matches!(self.zygote, Zygote::Up { .. }) && self.places_rested();
         ensure!(!idle_zygote || self.generic() >= self.places(), "ND-5: {} generic slots", self.generic());
-        ensure!(!idle_zygote || self.pending.is_empty(), "a lease waits for nothing");
+        let waits_for_own = self.pending.iter().any(|lease| lease.shape.program.is_own());
+        ensure!(!idle_zygote || !waits_for_own, "a lease waits for nothing");
+        let mut others = self.pending.iter().map(|lease| lease.shape.program).filter(|it| !it.is_own());
+        ensure!(!others.any(|program| self.program_is_up(program)), "a lease waits for a program that is up");
         let most = Resources::cpus(1).times_in(&self.config.total) as usize + self.config.spares as usize;
         ensure!(self.generic() <= most, "{} generic slots", self.generic());
         Ok(())

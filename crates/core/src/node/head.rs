@@ -9,6 +9,7 @@ impl Node {
     pub(super) fn on_head(&mut self, now: Tick, message: HeadToNode, out: &mut Vec<Effect>) {
         match message {
             HeadToNode::Welcome { .. } => {}
+            HeadToNode::Program { program, start } => self.on_program(now, program, start),
             HeadToNode::Place { lease, client, shape } => {
                 self.on_place(now, Use { lease, client, shape }, out)
             }
@@ -85,7 +86,7 @@ impl Node {
                     out.push(Effect::ToHead(NodeToHead::Placed { lease: wanted.lease, slot }));
                 }
             }
-            None if self.phase != Phase::Open => {
+            None if self.phase != Phase::Open || !self.knows_program(wanted.shape.program) => {
                 out.push(Effect::ToHead(NodeToHead::Ended { lease: wanted.lease, death: None }));
             }
             None => {

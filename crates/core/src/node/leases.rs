@@ -8,16 +8,20 @@ use paceline_proto::{LeaseId, Resources, SlotId};
 impl Node {
     /// Give every lease that waits its slot, as long as there are slots.
     pub(super) fn place_pending(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        while let Some(&wanted) = self.pending.front() {
-            let Some(slot) = self.slot_for(now, &wanted, out) else { break };
-            self.pending.pop_front();
-            self.lease(slot, wanted, out);
+        for wanted in std::mem::take(&mut self.pending) {
+            match self.slot_for(now, &wanted, out) {
+                Some(slot) => self.lease(slot, wanted, out),
+                // Its program is not up. That is no reason for those of another to wait.
+                None => self.pending.push_back(wanted),
+            }
         }
     }
 
     /// A warm one, else a ready one, else one that is being forked, else a new one.
     fn slot_for(&mut self, now: Tick, wanted: &Use, out: &mut Vec<Effect>) -> Option<SlotId> {
+        let program = wanted.shape.program;
         let rank = |slot: &super::Slot| match slot.state {
+            _ if slot.program != program => None,
             State::Warm { needs, .. }
                 if slot.client == Some(wanted.client) && needs == wanted.shape.needs =>
             {
@@ -28,7 +32,10 @@ impl Node {
             _ => None,
         };
         let ranked = self.slots.iter().filter_map(|(&id, slot)| Some((rank(slot)?, id)));
-        ranked.min().map(|(_, id)| id).or_else(|| self.fork(now, out))
+        ranked.min().map(|(_, id)| id).or_else(|| match program.is_own() {
+            true => self.fork(now, out),
+            false => self.fork_of(now, program, out),
+        })
     }
 
     fn lease(&mut self, id: SlotId, wanted: Use, out: &mut Vec<Effect>) {
@@ -38,7 +45,8 @@ impl Node {
         if slot.client.is_none() {
             slot.client = Some(wanted.client);
             let total = self.config.total;
-            let bind = NodeToSlot::Bind { client: wanted.client, needs: wanted.shape.needs, total };
+            let (needs, own) = (wanted.shape.needs, wanted.shape.program.is_own());
+            let bind = NodeToSlot::Bind { client: wanted.client, needs, total, own };
             out.push(Effect::ToSlot { slot: id, message: bind, connection: None });
         }
         out.push(Effect::ToHead(NodeToHead::Placed { lease: wanted.lease, slot: id }));

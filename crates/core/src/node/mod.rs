@@ -12,6 +12,7 @@
 //! * ND-6: warm slots give way: leased and warm together never need more than the node has and what waited for others
 //!   at most lately, as long as the leases alone do not.
 //! * ND-7: a task that waits for others does not need its CPUs; at most `max_blocked` do so at once.
+//! * ND-8: a slot is of one program for life, and ends with that program's zygote.
 
 mod blocked;
 mod check;
@@ -19,6 +20,7 @@ mod head;
 mod leases;
 mod memory;
 mod places;
+mod programs;
 mod slots;
 mod status;
 #[cfg(test)]
@@ -27,8 +29,11 @@ mod tests;
 use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
-use paceline_proto::{ClientId, Death, Incarnation, LeaseId, NodeId, Resources, Shape, SlotId};
+use paceline_proto::{
+    ClientId, Death, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, StartError,
+};
 use places::Backoff;
+use programs::Program;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -54,6 +59,10 @@ pub struct Config {
     pub quiet: Duration,
     /// At most this many tasks may wait for others and leave their CPUs to them.
     pub max_blocked: usize,
+    /// A program has this long to say that it is a zygote.
+    pub start_limit: Duration,
+    /// The zygote of a program that has no slots and is not asked for any ends after this long.
+    pub program_idle: Duration,
 }
 
 impl Config {
@@ -70,6 +79,8 @@ impl Config {
             grace: Duration::from_millis(500),
             quiet: Duration::from_millis(30),
             max_blocked: 64,
+            start_limit: Duration::from_secs(10),
+            program_idle: Duration::from_secs(60),
         }
     }
 }
@@ -85,6 +96,10 @@ pub enum Event {
     ZygoteUp,
     /// The zygote is gone or could not be started. Everything it had said was handed in before.
     ZygoteDied,
+    /// Another program's zygote has said that it is one.
+    ProgramUp(ProgramId),
+    /// It is gone or could not be started. Everything it had said was handed in before.
+    ProgramDown(ProgramId, StartError),
     Forked {
         slot: SlotId,
         pid: u32,
@@ -124,9 +139,19 @@ pub enum Effect {
     ToHead(NodeToHead),
     /// Start a zygote, then say `ZygoteUp` or `ZygoteDied`.
     StartZygote,
-    /// Ask the zygote for this slot. Its control link takes messages from now on; they wait for it to start.
+    /// Ask the program's zygote for this slot. Its control link takes messages from now on; they wait for it to start.
     Fork {
         slot: SlotId,
+        program: ProgramId,
+    },
+    /// Start the zygote of another program, then say `ProgramUp` or `ProgramDown`.
+    StartProgram {
+        program: ProgramId,
+        start: Start,
+    },
+    /// Kill this program's zygote and all that came of it. Nothing more is to be said about it.
+    EndProgram {
+        program: ProgramId,
     },
     /// Send to the slot, with the descriptor of this connection if there is one.
     ToSlot {
@@ -169,6 +194,8 @@ pub struct Node {
     head: HeadLink,
     zygote: Zygote,
     zygote_backoff: Backoff,
+    /// The programs beside the clients' own.
+    programs: BTreeMap<ProgramId, Program>,
     slots: BTreeMap<SlotId, Slot>,
     forked: u64,
     /// Leases without a slot: there is no zygote, or their place backs off.
@@ -214,6 +241,8 @@ enum Phase {
 }
 
 struct Slot {
+    /// What it runs; for life.
+    program: ProgramId,
     place: usize,
     forked_at: Tick,
     pid: Option<u32>,
@@ -265,6 +294,7 @@ impl Node {
             head: HeadLink::Lost,
             zygote: Zygote::Absent { not_before: Tick::ZERO },
             zygote_backoff: Backoff::default(),
+            programs: BTreeMap::new(),
             slots: BTreeMap::new(),
             pending: VecDeque::new(),
             unreported: Vec::new(),
@@ -290,6 +320,8 @@ impl Node {
             Event::FromHead(message) => self.on_head(now, message, out),
             Event::ZygoteUp => self.on_zygote_up(now),
             Event::ZygoteDied => self.on_zygote_died(now, out),
+            Event::ProgramUp(program) => self.on_program_up(now, program),
+            Event::ProgramDown(program, why) => self.on_program_down(now, program, why, out),
             Event::Forked { slot, pid } => self.on_forked(now, slot, pid, out),
             Event::Exited { slot, death } => self.on_exited(now, slot, death, out),
             Event::FromSlot(slot, message) => self.on_slot(now, slot, message, out),
@@ -313,6 +345,7 @@ impl Node {
         if let HeadLink::Down { until } = &mut self.head {
             *until = *until + gap;
         }
+        self.programs_on_gap(gap);
         for slot in self.slots.values_mut() {
             match &mut slot.state {
                 State::Detaching { until, .. } | State::Warm { until, .. } => *until = *until + gap,
@@ -326,12 +359,14 @@ impl Node {
         self.head_on_time(now, out);
         self.slots_on_time(now, out);
         self.blocked_on_time(now);
+        self.programs_on_time(now, out);
     }
 
     /// Bring about what the state of things asks for.
     fn settle(&mut self, now: Tick, out: &mut Vec<Effect>) {
         if self.phase == Phase::Open {
             self.start_zygote(now, out);
+            self.start_programs(now, out);
             self.place_pending(now, out);
             self.cool_surplus(now, out);
             self.fill(now, out);
@@ -353,7 +388,8 @@ impl Node {
             State::Ending { kill_at, .. } => kill_at,
             State::Generic | State::Leased(_) => None,
         });
-        slots.chain(head).chain(self.next_fork(now)).chain(self.blocked_until(now)).min()
+        let programs = self.programs_next().into_iter().chain(self.blocked_until(now));
+        slots.chain(head).chain(self.next_fork(now)).chain(programs).min()
     }
 
     fn on_close(&mut self, now: Tick, out: &mut Vec<Effect>) {

@@ -6,9 +6,9 @@
 //! * PL-2: the slots for the CPUs are forked at once; spares when all others are ready and nothing has happened for a
 //!   while.
 
-use super::{Effect, Node, Slot, State, Zygote};
+use super::{Effect, Node, State, Zygote};
 use crate::time::Tick;
-use paceline_proto::{Resources, SlotId};
+use paceline_proto::{ProgramId, Resources, SlotId};
 use std::time::Duration;
 
 /// Dying sooner than this after the start is dying young.
@@ -69,21 +69,7 @@ impl Node {
         {
             return None;
         }
-        self.forked += 1;
-        let id = SlotId(self.forked);
-        let slot = Slot {
-            place,
-            forked_at: now,
-            pid: None,
-            ready: false,
-            served: false,
-            client: None,
-            blocked: false,
-            state: State::Generic,
-        };
-        self.slots.insert(id, slot);
-        out.push(Effect::Fork { slot: id });
-        Some(id)
+        Some(self.fork_at(now, ProgramId::OWN, place, out))
     }
 
     /// When something could be forked that now must wait.
@@ -96,7 +82,8 @@ impl Node {
             Zygote::Starting { .. } => return None,
             Zygote::Up { .. } => {}
         }
-        let short = !self.pending.is_empty() || self.generic() < self.places();
+        let own = self.pending.iter().any(|lease| lease.shape.program.is_own());
+        let short = own || self.generic() < self.places();
         let place = self.backs_off(self.free_place()).filter(|until| *until > now);
         if short {
             return place;

@@ -4,7 +4,7 @@ use super::places::YOUNG;
 use super::{Effect, Node, State, Use, Zygote};
 use crate::time::Tick;
 use paceline_proto::control::{NodeToHead, NodeToSlot, SlotToNode, Stream};
-use paceline_proto::{Death, Seq, SlotId};
+use paceline_proto::{Death, ProgramId, Seq, SlotId};
 
 impl Node {
     pub(super) fn on_forked(&mut self, now: Tick, id: SlotId, pid: u32, out: &mut Vec<Effect>) {
@@ -26,6 +26,9 @@ impl Node {
             }
             SlotToNode::Detached { lease } => {
                 self.quiet_since = now;
+                if let Some(program) = self.slots.get(&id).map(|slot| slot.program) {
+                    self.on_program_slot_works(program);
+                }
                 self.on_detached(now, id, lease, out);
             }
             SlotToNode::Blocked { lease, blocked } => self.on_blocked(now, id, lease, blocked, out),
@@ -46,12 +49,20 @@ impl Node {
     pub(super) fn on_exited(&mut self, now: Tick, id: SlotId, death: Death, out: &mut Vec<Effect>) {
         let Some(slot) = self.slots.get(&id) else { return };
         self.quiet_since = now;
-        let (place, lived) = (slot.place, now.since(slot.forked_at));
+        let (program, place, forked_at) = (slot.program, slot.place, slot.forked_at);
+        let lived = now.since(forked_at);
         // A slot that got as far as running a call shows that its place is fit: whatever ended it then came from that
         // call or from outside, and both are charged to the call.
         let served = death.running.is_some() || death.finished > Seq(0) || slot.served;
         // A death that was asked for is nobody's.
         let by_itself = !matches!(slot.state, State::Ending { .. });
+        if !program.is_own() {
+            self.forget(id, Some(death.clone()), out);
+            if by_itself && !served && lived < YOUNG {
+                self.on_program_slot_died(program, forked_at, &death, out);
+            }
+            return;
+        }
         if lived >= YOUNG || served {
             self.places.remove(&place);
         } else if by_itself {
@@ -117,7 +128,13 @@ impl Node {
         let (Zygote::Starting { since } | Zygote::Up { since }) = self.zygote else { return };
         self.zygote_backoff.on_death(now, now.since(since));
         self.zygote = Zygote::Absent { not_before: self.zygote_backoff.until() };
-        for id in self.slots.keys().copied().collect::<Vec<_>>() {
+        self.end_slots_of(ProgramId::OWN, out);
+    }
+
+    /// The program's zygote is gone (ND-7).
+    pub(super) fn end_slots_of(&mut self, program: ProgramId, out: &mut Vec<Effect>) {
+        let ours = self.slots.iter().filter(|(_, slot)| slot.program == program);
+        for id in ours.map(|(&id, _)| id).collect::<Vec<_>>() {
             let slot = self.slots.get_mut(&id).expect("listed just now");
             if slot.pid.is_none() {
                 let death = never_born();

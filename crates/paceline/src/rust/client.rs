@@ -1,10 +1,10 @@
 //! A cluster as a Rust program uses it.
 
-use super::future::{block, resolve};
+use super::target::Target;
 use super::task::{self, Task};
 use super::{Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
-use crate::{Bytes, Full, FunctionId, Limits, Refused, Session, Submission, Waiter};
+use crate::{FunctionId, Limits, Session};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -12,13 +12,20 @@ use parking_lot::RwLock;
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+
+/// How many threads numerical libraries start.
+pub(crate) const THREAD_COUNTS: [&str; 5] = [
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+];
 
 /// Slots kept ready beyond the CPUs, so that one that dies is replaced at once.
 const SPARES: u64 = 1;
-
-const FOR_EVER: Duration = Duration::from_secs(3600 * 24 * 365);
 
 /// A cluster inside this process: its slots are processes of this same program. Share it by reference or in an `Arc`;
 /// dropping it cancels what is pending and ends every process it has started.
@@ -26,6 +33,8 @@ pub struct Cluster {
     pub(crate) session: Session,
     /// The tasks that the session has heard of.
     functions: RwLock<HashMap<TypeId, FunctionId>>,
+    /// What runs Python functions, if somebody said so.
+    pub(crate) interpreter: Option<PathBuf>,
 }
 
 /// How large a cluster is to be.
@@ -37,6 +46,7 @@ pub struct Builder {
     queue_tasks: Option<usize>,
     queue_bytes: Option<usize>,
     result_bytes: Option<usize>,
+    python: Option<PathBuf>,
 }
 
 impl Builder {
@@ -76,6 +86,11 @@ impl Builder {
         }
     }
 
+    /// The interpreter that runs Python functions; see [`Cluster::python`].
+    pub fn python(self, interpreter: impl Into<PathBuf>) -> Builder {
+        Builder { python: Some(interpreter.into()), ..self }
+    }
+
     /// Start it. Returns at once: slots come up in the background.
     pub fn start(self) -> Result<Cluster> {
         if current::in_slot() {
@@ -100,10 +115,13 @@ impl Builder {
         };
         let directory = std::env::current_dir().map_err(|error| Error::Start(Arc::new(error)))?;
         let directory = directory.to_string_lossy().into_owned();
-        let around = Environment { directory, path: Vec::new(), variables: Vec::new() };
+        // Python slots fill in how many there are, where the user has not said.
+        let unset = THREAD_COUNTS.iter().filter(|name| std::env::var_os(name).is_none());
+        let variables = unset.map(|name| ((*name).to_owned(), "1".to_owned())).collect();
+        let around = Environment { directory, path: Vec::new(), variables };
         let session = Session::embedded(config, around, Arc::new(|run| run()), Arc::new(print), limits)
             .map_err(|error| Error::Start(Arc::new(error)))?;
-        Ok(Cluster { session, functions: RwLock::default() })
+        Ok(Cluster { session, functions: RwLock::default(), interpreter: self.python })
     }
 }
 
@@ -142,12 +160,7 @@ impl Cluster {
     }
 
     pub(crate) fn call_with<T: Task>(&self, options: Options, arguments: T::Arguments) -> Result<T::Output> {
-        let (submission, payload) = self.prepare::<T>(options, &arguments)?;
-        let waiter = Waiter::new(1);
-        let cell = self.session.submit_for(&submission, payload, &waiter);
-        while !block(&self.session, &waiter, Some(&cell), FOR_EVER)? {}
-        let outcome = cell.outcome().expect("it is done, and nobody makes it forget");
-        resolve(&self.session, T::NAME, outcome)
+        self.target::<T>(options)?.call(&arguments)
     }
 
     pub(crate) fn submit_with<T: Task>(
@@ -155,12 +168,8 @@ impl Cluster {
         options: Options,
         arguments: T::Arguments,
     ) -> Future<T::Output> {
-        match self.prepare::<T>(options, &arguments) {
-            Ok((submission, payload)) => match self.session.submit(&submission, payload) {
-                Ok(cell) => Future::new(self.session.clone(), cell, T::NAME),
-                Err(Refused::Full(full)) => Future::failed(queue_full::<T>(&full)),
-                Err(Refused::Closed) => Future::failed(Error::Closed),
-            },
+        match self.target::<T>(options) {
+            Ok(target) => target.submit(&arguments),
             Err(error) => Future::failed(error),
         }
     }
@@ -170,16 +179,18 @@ impl Cluster {
         options: Options,
         arguments: T::Arguments,
     ) -> Result<Future<T::Output>> {
-        let (submission, payload) = self.prepare::<T>(options, &arguments)?;
-        let cell = self.session.try_submit(&submission, payload).map_err(|full| queue_full::<T>(&full))?;
-        Ok(Future::new(self.session.clone(), cell, T::NAME))
+        self.target::<T>(options)?.try_submit(&arguments)
     }
 
-    fn prepare<T: Task>(&self, options: Options, arguments: &T::Arguments) -> Result<(Submission, Bytes)> {
-        Ok((self.submission::<T>(options)?, payload::<T>(arguments)?))
+    pub(crate) fn map_with<T: Task>(
+        &self,
+        options: Options,
+        items: impl IntoIterator<Item = T::Arguments>,
+    ) -> Result<Vec<T::Output>> {
+        self.target::<T>(options)?.map(items)
     }
 
-    pub(crate) fn submission<T: Task>(&self, options: Options) -> Result<Submission> {
+    fn target<T: Task>(&self, options: Options) -> Result<Target> {
         if self.session.is_closed() {
             return Err(Error::Closed);
         }
@@ -189,7 +200,8 @@ impl Cluster {
             self.functions.write().insert(TypeId::of::<T>(), function);
             function
         });
-        options.submission(function)
+        let submission = options.submission(function)?;
+        Ok(Target { session: self.session.clone(), submission, name: T::NAME, chunk: options.chunk() })
     }
 
     /// How many CPUs it was started with.
@@ -213,14 +225,6 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.session.close();
     }
-}
-
-pub(crate) fn payload<T: Task>(arguments: &T::Arguments) -> Result<Bytes> {
-    task::encode(arguments).map_err(|message| Error::Encode { task: T::NAME, what: "an argument", message })
-}
-
-fn queue_full<T: Task>(full: &Full) -> Error {
-    Error::QueueFull { task: T::NAME, waiting: full.waiting, most: full.most }
 }
 
 fn usable_cpus() -> u64 {

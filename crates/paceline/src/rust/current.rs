@@ -1,10 +1,46 @@
 //! What a task can ask about itself.
 
+use crate::{SlotId, TaskId};
+use paceline_proto::data::Call;
 use paceline_slot::Runtime;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What this process is, once it is a slot.
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+
+/// The task that runs and which attempt at it this is; zero for none.
+static TASK: AtomicU64 = AtomicU64::new(0);
+static ATTEMPT: AtomicU32 = AtomicU32::new(0);
+static SLOT: AtomicU64 = AtomicU64::new(0);
+
+/// What runs here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Current {
+    pub task: TaskId,
+    /// Which run of the task this is, from 1.
+    pub attempt: u32,
+    pub slot: SlotId,
+}
+
+/// Which task this is, in a task or a thread that it has started; none elsewhere. The items of a map that travel together
+/// are one task.
+pub fn current() -> Option<Current> {
+    let task = TaskId(TASK.load(Ordering::Relaxed));
+    let attempt = ATTEMPT.load(Ordering::Relaxed);
+    let slot = SlotId(SLOT.load(Ordering::Relaxed));
+    (task.0 != 0).then_some(Current { task, attempt, slot })
+}
+
+pub(crate) fn is_slot(slot: SlotId) {
+    SLOT.store(slot.0, Ordering::Relaxed);
+}
+
+/// This call runs from now on; none: nothing does.
+pub(crate) fn runs(call: Option<&Call>) {
+    ATTEMPT.store(call.map_or(0, |call| call.attempt), Ordering::Relaxed);
+    TASK.store(call.map_or(0, |call| call.task.0), Ordering::Relaxed);
+}
 
 pub(crate) fn be(runtime: Runtime) -> &'static Runtime {
     RUNTIME.get_or_init(|| runtime)

@@ -1,7 +1,7 @@
 //! What can go wrong, as the caller sees it.
 
-use super::task::{self, Failure};
-use crate::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, Resources, Waiting};
+use crate::exchange::Failure;
+use crate::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, Resources, StartError, Waiting};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -28,8 +28,15 @@ pub enum Error {
     TimedOut { task: &'static str, after: Duration, attempts: u32 },
     #[error("{task} was cancelled")]
     Cancelled { task: &'static str },
-    #[error("the slots have no task of this name: {task}")]
-    NoSuchTask { task: &'static str },
+    /// A Python function raised an exception: the name of its type, its text, and where it came from.
+    #[error("{task} raised {kind}: {message}")]
+    Raised { task: &'static str, kind: String, message: String, traceback: String },
+    /// There is no function of this name. These are exported.
+    #[error("the slots have no task of this name: {task}{}", listed(known))]
+    NoSuchTask { task: &'static str, known: Vec<String> },
+    /// The program that has the function could not be started.
+    #[error("{task} cannot run, for {program} could not be started: {why}{}", quoted(why.words()))]
+    NotStarted { task: &'static str, program: String, why: Box<StartError> },
     #[error("no node can ever hold {task}, which needs {needs}: the largest has {largest}")]
     Unplaceable { task: &'static str, needs: Resources, largest: Resources },
     /// Arguments or value could not be made into bytes.
@@ -56,6 +63,14 @@ pub enum Error {
     SameName { name: &'static str },
     #[error("the cluster could not be started: {0}")]
     Start(Arc<io::Error>),
+}
+
+fn listed(known: &[String]) -> String {
+    if known.is_empty() { String::new() } else { format!(", there are {}", known.join(", ")) }
+}
+
+fn quoted(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!("\n{words}") }
 }
 
 /// How a slot ended.
@@ -96,7 +111,9 @@ impl Error {
             Error::Poison { .. } => "poison-task",
             Error::TimedOut { .. } => "task-timeout",
             Error::Cancelled { .. } => "cancelled",
+            Error::Raised { .. } => "task-raised",
             Error::NoSuchTask { .. } => "no-such-task",
+            Error::NotStarted { .. } => "program-not-started",
             Error::Unplaceable { .. } => "no-resources",
             Error::Encode { .. } => "not-serializable",
             Error::Decode { .. } => "not-deserializable",
@@ -118,6 +135,15 @@ impl Error {
             Error::SlotDied { .. } => "allow more retries if the task is safe to run again",
             Error::Poison { .. } => "look for abort, exit, stack overflow or memory in the task",
             Error::TimedOut { .. } => "raise the timeout, or check paceline::is_cancelled() in long loops",
+            Error::Raised { .. } => "the traceback is in the error",
+            Error::NotStarted { why, .. } => match **why {
+                StartError::NotRun { .. } => "is the path right, and has the program been built?",
+                StartError::Foreign { .. } => "build both with the same version of paceline",
+                _ => {
+                    "a Rust program calls paceline::init() first in main; Python needs paceline installed for \
+                     that interpreter"
+                }
+            },
             Error::NoSuchTask { .. } => "is the function marked #[paceline::task] and its crate linked?",
             Error::Unplaceable { .. } => "ask for fewer CPUs, or start the cluster with more",
             Error::Encode { .. } => "derive serde::Serialize, and use string or integer keys in maps",
@@ -135,7 +161,7 @@ impl Error {
     pub(crate) fn of(task: &'static str, outcome: Outcome) -> Error {
         match outcome {
             Outcome::Value(_) => unreachable!("a value is no error"),
-            Outcome::Raised(bytes) => match task::decode(&bytes) {
+            Outcome::Raised(bytes) => match Failure::decode(&bytes) {
                 Ok(failure) => Error::in_slot(task, failure),
                 Err(message) => Error::Decode { task, what: "the error", message },
             },
@@ -147,6 +173,9 @@ impl Error {
             Outcome::Cancelled => Error::Cancelled { task },
             Outcome::TimedOut { after, attempts } => Error::TimedOut { task, after, attempts },
             Outcome::Lost(lost) => Error::lost(task, &lost),
+            Outcome::NotStarted(failed) => {
+                Error::NotStarted { task, program: failed.path, why: Box::new(failed.why) }
+            }
             Outcome::Unplaceable { needs, largest } => Error::Unplaceable { task, needs, largest },
             Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }
@@ -156,7 +185,8 @@ impl Error {
         match failure {
             Failure::Failed { kind, message } => Error::Failed { task, message, kind },
             Failure::Panicked { message, location } => Error::Panicked { task, message, location },
-            Failure::NoSuchTask => Error::NoSuchTask { task },
+            Failure::Raised { kind, message, traceback } => Error::Raised { task, kind, message, traceback },
+            Failure::NoSuchTask { known } => Error::NoSuchTask { task, known },
             Failure::Arguments { message } => Error::Decode { task, what: "the arguments", message },
             Failure::Value { message } => Error::Encode { task, what: "the value", message },
         }

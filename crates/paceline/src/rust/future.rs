@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Long enough to be for ever, and short enough to be added to a clock.
-const FOR_EVER: Duration = Duration::from_secs(3600 * 24 * 365);
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(3600 * 24 * 365);
 
 /// The value of a task to be. Wait for it, or await it on any executor. Dropping it does not end the task.
 #[must_use = "a task's errors are seen only by whoever waits for it"]
@@ -115,9 +115,18 @@ pub(crate) fn resolve<T: DeserializeOwned>(
     task: &'static str,
     outcome: Outcome,
 ) -> Result<T> {
+    resolve_with(session, task, outcome, task::decode)
+}
+
+pub(crate) fn resolve_with<T>(
+    session: &Session,
+    task: &'static str,
+    outcome: Outcome,
+    decode: impl FnOnce(&[u8]) -> Result<T, String>,
+) -> Result<T> {
     match outcome {
         Outcome::Value(bytes) => {
-            task::decode(&bytes).map_err(|message| Error::Decode { task, what: "the value", message })
+            decode(&bytes).map_err(|message| Error::Decode { task, what: "the value", message })
         }
         Outcome::Cancelled if session.is_closed() => Err(Error::Closed),
         outcome => Err(Error::of(task, outcome)),

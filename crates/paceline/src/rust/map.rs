@@ -1,103 +1,155 @@
-//! One task for many arguments.
+//! One function for many arguments.
+//!
+//! * MP-1: items travel in chunks, as many as keep all slots busy; with a timeout one by one, for it is one item's.
 
-use super::client::payload;
-use super::future::{block, resolve};
-use super::task::Task;
-use super::{Cluster, Error, Options, Result};
-use crate::{Batch, Bytes, Stored, Submission, Ticket};
+use super::future::{FOR_EVER, block, resolve_with};
+use super::target::Target;
+use super::task;
+use super::{Error, Result};
+use crate::exchange::{self, chunk};
+use crate::{Batch, Bytes, Stored, Ticket};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// So many tasks are handed in at once: slots are at work while the rest is encoded.
 const ROUND: usize = 1024;
 /// Or so many bytes.
 const ROUND_BYTES: usize = 1 << 20;
+/// So many items are encoded before slots hear of any: the first slot starts while the second's share is encoded.
+const ITEMS: usize = 1024;
+/// Chunks for each slot, if nobody says.
+const CHUNKS_PER_SLOT: usize = 4;
 
-const FOR_EVER: Duration = Duration::from_secs(3600 * 24 * 365);
-
-impl Cluster {
-    pub(crate) fn map_with<T: Task>(
+impl Target {
+    pub fn map<A: Serialize, O: DeserializeOwned>(
         &self,
-        options: Options,
-        items: impl IntoIterator<Item = T::Arguments>,
-    ) -> Result<Vec<T::Output>> {
-        let submission = self.submission::<T>(options)?;
+        items: impl IntoIterator<Item = A>,
+    ) -> Result<Vec<O>> {
+        let items = items.into_iter();
+        let chunk = match (self.chunk, items.size_hint()) {
+            (0, _) if !self.submission.timeout.is_zero() => 1,
+            (0, (least, Some(most))) if least == most => self.chunk_of(most),
+            (0, _) => {
+                let items: Vec<A> = items.collect();
+                let chunk = self.chunk_of(items.len());
+                return self.map_chunks(chunk, items.into_iter());
+            }
+            (chunk, _) => chunk,
+        };
+        self.map_chunks(chunk, items)
+    }
+
+    fn chunk_of(&self, items: usize) -> usize {
+        items.div_ceil(self.session.cpus() as usize * CHUNKS_PER_SLOT).max(1)
+    }
+
+    fn map_chunks<A: Serialize, O: DeserializeOwned>(
+        &self,
+        chunk: usize,
+        items: impl Iterator<Item = A>,
+    ) -> Result<Vec<O>> {
         let batch = Batch::new(true);
-        let result = self.collect::<T>(&submission, &batch, items.into_iter());
+        let result = Map { target: self, batch: &batch, chunk }.collect(items);
         if result.is_err() {
             self.session.cancel_batch(&batch);
         }
         result
     }
+}
 
-    fn collect<T: Task>(
+struct Map<'a> {
+    target: &'a Target,
+    batch: &'a Arc<Batch>,
+    chunk: usize,
+}
+
+impl Map<'_> {
+    fn collect<A: Serialize, O: DeserializeOwned>(
         &self,
-        submission: &Submission,
-        batch: &Arc<Batch>,
-        mut items: impl Iterator<Item = T::Arguments>,
-    ) -> Result<Vec<T::Output>> {
+        mut items: impl Iterator<Item = A>,
+    ) -> Result<Vec<O>> {
         let mut values = Vec::with_capacity(items.size_hint().0);
-        let mut fed = 0;
+        let (mut fed, mut taken) = (0, 0);
         let mut ready = Vec::new();
+        let round = (ITEMS / self.chunk).clamp(1, ROUND);
         loop {
             // What is under way makes room by itself; without any, a round is let in beside what others have there.
-            while batch.done() < fed && !self.session.has_room() {
-                let target = batch.done() + (fed - batch.done()).min(ROUND).div_ceil(2);
-                while !block(&self.session, batch.waiter(target), None, FOR_EVER)? {}
-                self.take::<T>(batch, &mut ready, &mut values)?;
+            while self.batch.done() < fed && !self.target.session.has_room() {
+                let target = self.batch.done() + (fed - self.batch.done()).min(ROUND).div_ceil(2);
+                while !block(&self.target.session, self.batch.waiter(target), None, FOR_EVER)? {}
+                taken += self.take(&mut ready, &mut values)?;
             }
-            let Some(round) = round::<T>(&mut items)? else { break };
-            let count = round.len();
-            self.feed(submission, batch, fed, round)?;
+            let (payloads, last) = self.round(&mut items, round)?;
+            let count = payloads.len();
+            self.feed(fed, payloads)?;
             fed += count;
-            self.take::<T>(batch, &mut ready, &mut values)?;
+            taken += self.take(&mut ready, &mut values)?;
+            if last {
+                break;
+            }
         }
-        while values.len() < fed {
-            let target = (batch.done() + ROUND).min(fed);
-            while !block(&self.session, batch.waiter(target), None, FOR_EVER)? {}
-            self.take::<T>(batch, &mut ready, &mut values)?;
+        while taken < fed {
+            let target = (self.batch.done() + ROUND).min(fed);
+            while !block(&self.target.session, self.batch.waiter(target), None, FOR_EVER)? {}
+            taken += self.take(&mut ready, &mut values)?;
         }
         Ok(values)
     }
 
-    fn feed(
+    /// The next tasks, encoded, and whether there are no more.
+    fn round<A: Serialize>(
         &self,
-        submission: &Submission,
-        batch: &Arc<Batch>,
-        first: usize,
-        round: Vec<Bytes>,
-    ) -> Result<()> {
-        if self.session.is_closed() {
+        items: &mut impl Iterator<Item = A>,
+        most: usize,
+    ) -> Result<(Vec<Bytes>, bool)> {
+        let mut payloads = Vec::with_capacity(most.min(64));
+        let mut bytes = 0;
+        while payloads.len() < most && bytes < ROUND_BYTES {
+            let Some(payload) = self.payload(items)? else { return Ok((payloads, true)) };
+            bytes += payload.len();
+            payloads.push(payload);
+        }
+        Ok((payloads, false))
+    }
+
+    /// The next task: one item or a chunk of them. None when there are no more.
+    fn payload<A: Serialize>(&self, items: &mut impl Iterator<Item = A>) -> Result<Option<Bytes>> {
+        let unsendable = |message| self.target.unsendable(message);
+        if self.chunk == 1 {
+            return items.next().map(|item| task::encode_call(&item).map_err(unsendable)).transpose();
+        }
+        let mut payload = vec![exchange::EACH];
+        for item in items.take(self.chunk) {
+            task::push_call(&mut payload, &item).map_err(unsendable)?;
+        }
+        Ok((payload.len() > 1).then(|| payload.into()))
+    }
+
+    fn feed(&self, first: usize, payloads: Vec<Bytes>) -> Result<()> {
+        if self.target.session.is_closed() {
             return Err(Error::Closed);
         }
-        let tickets = (first..).map(|index| Ticket::Batch(batch.clone(), index as u32));
-        self.session.submit_many(submission, tickets.zip(round));
+        let tickets = (first..).map(|index| Ticket::Batch(self.batch.clone(), index as u32));
+        self.target.session.submit_many(&self.target.submission, tickets.zip(payloads));
         Ok(())
     }
 
-    fn take<T: Task>(
-        &self,
-        batch: &Batch,
-        ready: &mut Vec<Stored>,
-        values: &mut Vec<T::Output>,
-    ) -> Result<()> {
-        batch.take_ready(ready);
+    fn take<O: DeserializeOwned>(&self, ready: &mut Vec<Stored>, values: &mut Vec<O>) -> Result<usize> {
+        self.batch.take_ready(ready);
+        let count = ready.len();
         for stored in ready.drain(..) {
-            values.push(resolve(&self.session, T::NAME, stored.load())?);
+            resolve_with(&self.target.session, self.target.name, stored.load(), |bytes| {
+                if self.chunk == 1 {
+                    values.push(task::decode(bytes)?);
+                    return Ok(());
+                }
+                for value in chunk::iter(bytes) {
+                    values.push(task::decode(value.ok_or("the values are cut off")?)?);
+                }
+                Ok(())
+            })?;
         }
-        Ok(())
+        Ok(count)
     }
-}
-
-/// The next tasks, encoded. None: there are no more.
-fn round<T: Task>(items: &mut impl Iterator<Item = T::Arguments>) -> Result<Option<Vec<Bytes>>> {
-    let mut round = Vec::new();
-    let mut bytes = 0;
-    while round.len() < ROUND && bytes < ROUND_BYTES {
-        let Some(item) = items.next() else { break };
-        let encoded = payload::<T>(&item)?;
-        bytes += encoded.len();
-        round.push(encoded);
-    }
-    Ok((!round.is_empty()).then_some(round))
 }

@@ -12,22 +12,26 @@ mod error;
 mod future;
 mod map;
 mod options;
+mod program;
 mod slot_main;
+mod target;
 mod task;
 
 pub use client::{Builder, Cluster};
 pub(crate) use current::in_slot;
-pub use current::is_cancelled;
+pub use current::{Current, current, is_cancelled};
 pub use error::{Death, Error, Result};
 pub use future::Future;
 pub use options::{Configured, Options};
+pub use program::{Arguments, Function, Program};
 pub use slot_main::init;
 pub use task::Task;
 
 /// What the code made by [`task`](crate::task) uses, and nobody else.
 #[doc(hidden)]
 pub mod private {
-    pub use super::task::{Entry, Failure, Fallible, arguments, value};
+    pub use super::task::{Entry, Fallible, arguments, value};
+    pub use crate::exchange::Failure;
     pub use inventory;
 }
 

@@ -16,6 +16,7 @@ pub struct Options {
     cpus: f64,
     priority: i32,
     timeout: Duration,
+    chunk: usize,
 }
 
 impl Default for Options {
@@ -26,7 +27,7 @@ impl Default for Options {
 
 impl Options {
     pub const fn new() -> Options {
-        Options { retries: RETRIES, cpus: 1.0, priority: 0, timeout: Duration::ZERO }
+        Options { retries: RETRIES, cpus: 1.0, priority: 0, timeout: Duration::ZERO, chunk: 0 }
     }
 
     /// How often it is run again when its slot dies (3). One that has killed three slots is stopped all the same.
@@ -53,11 +54,21 @@ impl Options {
         Options { timeout, ..self }
     }
 
+    /// How many items of a map travel together; zero, the default, is as many as keep all slots busy.
+    #[must_use]
+    pub const fn chunk_size(self, items: usize) -> Options {
+        Options { chunk: items, ..self }
+    }
+
+    pub(crate) fn chunk(self) -> usize {
+        self.chunk
+    }
+
     pub(crate) fn submission(self, function: FunctionId) -> Result<Submission> {
-        let Options { retries, cpus, priority, timeout } = self;
+        let Options { retries, cpus, priority, timeout, chunk: _ } = self;
         let needs = Resources::fractional_cpus(cpus).ok_or(Error::NotANumberOfCpus { cpus })?;
         let retry_on = RetryOn::default();
-        Ok(Submission { function, shape: Shape { needs }, retries, retry_on, timeout, priority })
+        Ok(Submission { function, shape: Shape::of(needs), retries, retry_on, timeout, priority })
     }
 }
 
@@ -92,6 +103,11 @@ impl<T: Task> Configured<T> {
     /// See [`Options::timeout`].
     pub fn timeout(self, timeout: Duration) -> Self {
         Configured { options: self.options.timeout(timeout), ..self }
+    }
+
+    /// See [`Options::chunk_size`].
+    pub fn chunk_size(self, items: usize) -> Self {
+        Configured { options: self.options.chunk_size(items), ..self }
     }
 
     /// Run it in a slot and wait for its value.

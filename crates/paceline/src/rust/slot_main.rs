@@ -3,8 +3,10 @@
 //! A node starts this same program again, with a word that no user types as its first argument and a variable, and
 //! with its link as standard input. [`init`] sees that and never returns (RS-1).
 
+use super::client::THREAD_COUNTS;
 use super::current;
-use super::task::{self, Failure, Run};
+use super::task::{self, Run};
+use crate::exchange::{self, ARGUMENT, Failure, NAMED, VARIABLE, chunk};
 use paceline_net::fork::{self, Forked};
 use paceline_proto::data::{Call, Environment, Status};
 use paceline_proto::{Bytes, FunctionId, Seq};
@@ -19,12 +21,6 @@ use std::convert::Infallible;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
-
-const ARGUMENT: &str = "paceline-zygote";
-const VARIABLE: &str = "PACELINE_ZYGOTE";
-
-/// What the bytes of a function begin with: its name follows.
-const NAMED: u8 = b'N';
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
@@ -94,12 +90,13 @@ fn be_slot(zygote: Zygote, birth: Birth) -> ! {
         fork::hear_interrupts();
         fork::call_in_children(paceline_slot::after_fork_in_child);
         keep_panics();
+        current::is_slot(slot);
         Runtime::start(slot, control, page)
     });
     match started {
         Ok(runtime) => {
             let tasks = task::registry().unwrap_or_default();
-            Slot { runtime: current::be(runtime), tasks, known: HashMap::new() }.serve();
+            Slot { runtime: current::be(runtime), tasks, known: HashMap::new(), bound: false }.serve();
             std::process::exit(0)
         }
         Err(error) => {
@@ -113,6 +110,8 @@ struct Slot {
     runtime: &'static Runtime,
     tasks: HashMap<&'static str, Run>,
     known: HashMap<FunctionId, Option<Run>>,
+    /// It has been told where it is.
+    bound: bool,
 }
 
 impl Slot {
@@ -127,27 +126,81 @@ impl Slot {
                         return;
                     }
                 }
-                Some(Next::Environment(environment)) => bind(&environment),
+                Some(Next::Environment(environment)) => self.bind(&environment),
                 Some(Next::Exit) => return,
                 None => self.runtime.wait(),
             }
         }
     }
 
+    fn bind(&mut self, environment: &Environment) {
+        if let Err(error) = std::env::set_current_dir(&environment.directory) {
+            eprintln!("paceline: cannot go to {}: {error}", environment.directory);
+        }
+        if std::mem::replace(&mut self.bound, true) {
+            // User code may have threads by now, so its variables stay what they are.
+            return;
+        }
+        // The client names those that its user has not set; how many there are is known only here.
+        let threads = self.runtime.needs().map_or(1, |needs| needs.threads()).to_string();
+        for (name, _) in
+            environment.variables.iter().filter(|(name, _)| THREAD_COUNTS.contains(&name.as_str()))
+        {
+            fork::set_variable(name, &threads);
+        }
+    }
+
     fn run(&mut self, call: &Call) -> (Seq, Status, Bytes) {
+        current::runs(Some(call));
         let result = match self.task(call.function) {
-            Some(run) => caught(run, &call.payload),
-            None => Err(Failure::NoSuchTask),
+            Some(run) => self.apply(run, &call.payload),
+            None => Err(Failure::NoSuchTask { known: self.names() }),
         };
+        current::runs(None);
         // What a task has printed is not to wait for the next one.
         let _ = io::stdout().flush();
         match result {
             Ok(value) => (call.seq, Status::Value, value),
-            Err(failure) => match task::encode(&failure) {
-                Ok(bytes) => (call.seq, Status::Raised, bytes),
+            Err(failure) => match failure.encode() {
+                Ok(bytes) => (call.seq, Status::Raised, bytes.into()),
                 Err(message) => (call.seq, Status::Unsendable, message.into()),
             },
         }
+    }
+
+    /// Call the function as the payload says.
+    fn apply(&self, run: Run, payload: &[u8]) -> Result<Bytes, Failure> {
+        match payload.split_first() {
+            Some((&exchange::CALL, arguments)) => caught(run, arguments),
+            Some((&exchange::EACH, each)) => self.apply_each(run, each),
+            _ => Err(Failure::Arguments { message: "the call is malformed".into() }),
+        }
+    }
+
+    fn apply_each(&self, run: Run, each: &[u8]) -> Result<Bytes, Failure> {
+        let mut values = Vec::new();
+        for arguments in chunk::iter(each) {
+            let arguments = arguments
+                .ok_or_else(|| Failure::Arguments { message: "the list of calls is cut off".into() })?;
+            let value = caught(run, arguments)?;
+            let write = |out: &mut Vec<u8>| {
+                out.extend_from_slice(&value);
+                Ok(())
+            };
+            chunk::push(&mut values, write, || Failure::Value { message: "it has more than 4 GiB".into() })?;
+            if self.runtime.is_interrupted() {
+                // Nobody waits for the rest.
+                break;
+            }
+        }
+        Ok(values.into())
+    }
+
+    /// What there is, for who asks for something else.
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.tasks.keys().map(|name| (*name).to_owned()).collect();
+        names.sort_unstable();
+        names
     }
 
     fn task(&mut self, id: FunctionId) -> Option<Run> {
@@ -159,12 +212,6 @@ impl Slot {
         let run = name.and_then(|name| self.tasks.get(name)).copied();
         self.known.insert(id, run);
         run
-    }
-}
-
-fn bind(environment: &Environment) {
-    if let Err(error) = std::env::set_current_dir(&environment.directory) {
-        eprintln!("paceline: cannot go to {}: {error}", environment.directory);
     }
 }
 

@@ -1,9 +1,13 @@
 //! A task: its name, its types, and the entry that slots find it by.
 
 use crate::Bytes;
+use crate::exchange::array::ARRAY;
+use crate::exchange::{self, Failure};
 use crate::rust::Options;
+use rmp::Marker;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde_path_to_error::Segment;
 use std::any::type_name;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,34 +24,10 @@ pub trait Task: 'static {
     type Output: Serialize + DeserializeOwned;
 }
 
-/// How a call went wrong inside the slot, as it travels.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Failure {
-    /// The function returned an error of this type.
-    Failed {
-        kind: String,
-        message: String,
-    },
-    Panicked {
-        message: String,
-        location: String,
-    },
-    /// This program has no such task.
-    NoSuchTask,
-    /// The arguments do not have the types that the function takes.
-    Arguments {
-        message: String,
-    },
-    /// The value cannot be encoded.
-    Value {
-        message: String,
-    },
-}
-
 /// A task in the registry.
 pub struct Entry {
-    pub(crate) name: &'static str,
-    pub(crate) run: Run,
+    name: &'static str,
+    run: Run,
 }
 
 /// Decodes the arguments, calls the function, encodes its value.
@@ -90,8 +70,66 @@ impl<T, E: Display> Fallible for Result<T, E> {
     }
 }
 
-pub fn arguments<T: Task>(bytes: &[u8]) -> Result<T::Arguments, Failure> {
-    decode(bytes).map_err(|message| Failure::Arguments { message })
+/// The arguments of a call; `names` are those of the parameters.
+pub fn arguments<T: Task>(bytes: &[u8], names: &[&str]) -> Result<T::Arguments, Failure> {
+    decode(bytes).map_err(|message| {
+        let message = what_is_wrong::<T::Arguments>(bytes, names).unwrap_or(message);
+        Failure::Arguments { message }
+    })
+}
+
+/// Which argument is to blame: decoded once more, with an eye on where it fails.
+fn what_is_wrong<A: DeserializeOwned>(bytes: &[u8], names: &[&str]) -> Option<String> {
+    let mut rest = bytes;
+    let count = rmp::decode::read_array_len(&mut rest).unwrap_or(0) as usize;
+    if count != names.len() {
+        let plural = if names.len() == 1 { "" } else { "s" };
+        let listed = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+        return Some(format!("it takes {} argument{plural}{listed}, not {count}", names.len()));
+    }
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+    let error = serde_path_to_error::deserialize::<_, A>(&mut deserializer).err()?;
+    let mut path = error.path().iter();
+    let Some(Segment::Seq { index }) = path.next() else { return None };
+    let mut steps = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => steps.push_str(&format!("[{index}]")),
+            other => steps.push_str(&format!(".{other}")),
+        }
+    }
+    let reason = match error.inner() {
+        rmp_serde::decode::Error::TypeMismatch(marker) => format!("it is {}", kind_of(*marker)),
+        // Where in its encoding an array is wrong means nothing to anybody.
+        other if other.to_string().contains(ARRAY) => {
+            steps.truncate(steps.rfind('[').unwrap_or(0));
+            other.to_string()
+        }
+        other => other.to_string().replace("unit value", "None"),
+    };
+    Some(format!("{}{steps}: {reason}", names.get(*index)?))
+}
+
+/// What a value is, by its first byte, in words that both languages know.
+fn kind_of(marker: Marker) -> &'static str {
+    match marker {
+        Marker::Null => "None",
+        Marker::True | Marker::False => "a bool",
+        Marker::F32 | Marker::F64 => "a float",
+        Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32 => "a string",
+        Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => "bytes",
+        Marker::FixArray(_) | Marker::Array16 | Marker::Array32 => "a list",
+        Marker::FixMap(_) | Marker::Map16 | Marker::Map32 => "a map",
+        Marker::FixExt1
+        | Marker::FixExt2
+        | Marker::FixExt4
+        | Marker::FixExt8
+        | Marker::FixExt16
+        | Marker::Ext8
+        | Marker::Ext16
+        | Marker::Ext32 => "an array of numbers",
+        _ => "an integer",
+    }
 }
 
 pub fn value<T: Task>(value: &T::Output) -> Result<Bytes, Failure> {
@@ -108,9 +146,31 @@ thread_local! {
 
 /// Structures travel with the names of their fields, so that every serde attribute works.
 pub(crate) fn encode(value: &impl Serialize) -> Result<Bytes, String> {
+    build(|out| write(out, value))
+}
+
+/// The payload of one call.
+pub(crate) fn encode_call(arguments: &impl Serialize) -> Result<Bytes, String> {
+    build(|out| {
+        out.push(exchange::CALL);
+        write(out, arguments)
+    })
+}
+
+/// Append one list of arguments to the payload of a chunk.
+pub(crate) fn push_call(chunk: &mut Vec<u8>, arguments: &impl Serialize) -> Result<(), String> {
+    let too_long = || "it has more than 4 GiB".to_owned();
+    exchange::chunk::push(chunk, |out| write(out, arguments), too_long)
+}
+
+fn write(out: &mut Vec<u8>, value: &impl Serialize) -> Result<(), String> {
+    rmp_serde::encode::write_named(out, value).map_err(|error| error.to_string())
+}
+
+fn build(write: impl FnOnce(&mut Vec<u8>) -> Result<(), String>) -> Result<Bytes, String> {
     let mut scratch = SCRATCH.take();
     scratch.clear();
-    rmp_serde::encode::write_named(&mut scratch, value).map_err(|error| error.to_string())?;
+    write(&mut scratch)?;
     if scratch.len() >= LONG {
         return Ok(scratch.into());
     }

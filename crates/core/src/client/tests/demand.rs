@@ -1,6 +1,7 @@
 //! How many leases are asked for, kept, and given back.
 
 use super::*;
+use paceline_proto::{ProgramId, Start, StartError};
 
 #[test]
 fn leases_are_asked_for_in_powers_of_two() {
@@ -133,4 +134,35 @@ fn closing_ends_everything() {
     assert_eq!(bench.granted(7), [release(7)]);
     assert_eq!(bench.tick(), []);
     assert_eq!(bench.died(1, Some(1), 0), []);
+}
+
+#[test]
+fn idle_leases_of_other_shapes_make_room() {
+    let mut bench = Bench::with_leases(2);
+    let two = Shape::cpus(2);
+    bench.submit_as(|spec| Spec { shape: two, ..spec });
+    let crowded = || HeadToClient::Crowded { shape: two };
+    assert_eq!(
+        bench.head_says(crowded()),
+        [want(1), release(1), close(A), want(0), release(2), close(B)],
+        "both are idle, and it takes both"
+    );
+    assert_eq!(bench.head_says(HeadToClient::Crowded { shape: Shape::cpus(1) }), [], "nothing waits");
+}
+
+#[test]
+fn a_program_that_fails_ends_what_waits_for_it_and_may_be_tried_again() {
+    let mut bench = Bench::new();
+    let start = Start { command: vec!["/bin/shapes".into()], variables: vec![] };
+    let mut program = ProgramId::OWN;
+    let said = bench.act(|client, _, out| program = client.add_program(start.clone(), out));
+    assert_eq!(said, [Effect::ToHead(ClientToHead::Program { program, start: start.clone() })]);
+    assert_eq!(bench.act(|client, _, out| program = client.add_program(start, out)), [], "said already");
+    let shape = Shape { program, ..Shape::cpus(1) };
+    let wants = [Effect::ToHead(ClientToHead::Want { shape, count: 1 })];
+    assert_eq!(bench.submit_as(|spec| Spec { shape, ..spec }), wants);
+    let why = StartError::NotRun { reason: "no such file".into() };
+    let outcome = Outcome::NotStarted(Box::new(NotStarted { path: "/bin/shapes".into(), why: why.clone() }));
+    assert_eq!(bench.head_says(HeadToClient::ProgramFailed { program, why }), [finished(1, outcome)]);
+    assert_eq!(bench.submit_as(|spec| Spec { shape, ..spec }), wants);
 }

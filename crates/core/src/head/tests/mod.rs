@@ -1,6 +1,7 @@
 //! A head with a hand on its clock, for the tests.
 
 mod membership;
+mod programs;
 mod random;
 mod sharing;
 
@@ -161,6 +162,10 @@ fn granted(client: ClientId, number: u64, node: NodeId, shape: Shape) -> Effect 
 
 fn recall(client: ClientId, number: u64) -> Effect {
     Effect::ToClient(client, HeadToClient::Recall { lease: lease(number) })
+}
+
+fn crowded(client: ClientId, shape: Shape) -> Effect {
+    Effect::ToClient(client, HeadToClient::Crowded { shape })
 }
 
 fn ended(client: ClientId, number: u64, death: Death) -> Effect {

@@ -77,14 +77,14 @@ fn one_place_is_used_in_turns() {
 fn two_shapes_of_one_client_take_turns() {
     let mut bench = Bench::holding(A, 2);
     let two = Shape::cpus(2);
-    assert_eq!(bench.want(A, two, 1), []);
+    assert_eq!(bench.want(A, two, 1), [crowded(A, two)], "SH-3: it may not use them");
     let mut recalled = bench.pass(Duration::from_millis(200));
     recalled.sort_by_key(|effect| *effect == recall(A, 2));
     assert_eq!(recalled, [recall(A, 1), recall(A, 2)]);
     bench.release(A, 1);
     assert_eq!(bench.ended(N1, 1, None), [], "SH-2: half the room is kept for it");
     bench.release(A, 2);
-    assert_eq!(bench.ended(N1, 2, None), [place(N1, 3, A, two)]);
+    assert_eq!(bench.ended(N1, 2, None), [place(N1, 3, A, two), crowded(A, ONE())], "the tables are turned");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod links;
 mod memory;
+mod programs;
 mod random;
 mod supply;
 
@@ -41,9 +42,9 @@ impl Bench {
         self.node.handle(self.now, event, &mut out);
         self.node.check().unwrap();
         out.retain_mut(|effect| match effect {
-            Effect::ToSlot { message: NodeToSlot::Bind { total, .. }, .. } => {
-                // The same for all slots, and no test's concern.
-                *total = Resources::default();
+            Effect::ToSlot { message: NodeToSlot::Bind { total, own, .. }, .. } => {
+                // The same for all slots of a program, and no test's concern.
+                (*total, *own) = (Resources::default(), true);
                 true
             }
             Effect::WakeAt(at) => {
@@ -114,7 +115,7 @@ fn one() -> Shape {
 }
 
 fn fork(slot: u64) -> Effect {
-    Effect::Fork { slot: SlotId(slot) }
+    Effect::Fork { slot: SlotId(slot), program: ProgramId::OWN }
 }
 
 fn kill(slot: u64) -> Effect {
@@ -130,7 +131,15 @@ fn to_slot(slot: u64, message: NodeToSlot) -> Effect {
 }
 
 fn bind(slot: u64, client: ClientId, shape: Shape) -> Effect {
-    to_slot(slot, NodeToSlot::Bind { client, needs: shape.needs, total: Resources::default() })
+    to_slot(
+        slot,
+        NodeToSlot::Bind {
+            client,
+            needs: shape.needs,
+            total: Resources::default(),
+            own: shape.program.is_own(),
+        },
+    )
 }
 
 fn detach(slot: u64, lease: u128) -> Effect {

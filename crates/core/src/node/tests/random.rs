@@ -4,14 +4,20 @@ use super::*;
 use crate::random::Random;
 use std::collections::BTreeSet;
 
+fn broken() -> StartError {
+    StartError::NotRun { reason: "broken".into() }
+}
+
 /// What the world around the node is like.
 struct Model {
     bench: Bench,
     random: Random,
     head_up: bool,
     zygote: bool,
-    /// Fork requests the zygote has not read.
-    requests: VecDeque<SlotId>,
+    /// Other programs' zygotes that live.
+    programs: BTreeSet<ProgramId>,
+    /// Fork requests that a zygote has not read.
+    requests: VecDeque<(SlotId, ProgramId)>,
     /// Processes that live, and what their node told them.
     processes: BTreeMap<SlotId, VecDeque<NodeToSlot>>,
     /// Messages to slots that are not forked yet.
@@ -31,6 +37,7 @@ impl Model {
             random: Random::new(seed),
             head_up: false,
             zygote: false,
+            programs: BTreeSet::new(),
             requests: VecDeque::new(),
             processes: BTreeMap::new(),
             early: BTreeMap::new(),
@@ -60,9 +67,25 @@ impl Model {
                 self.zygote = self.random.below(8) > 0 || self.works;
                 self.handle(if self.zygote { Event::ZygoteUp } else { Event::ZygoteDied });
             }
-            Effect::Fork { slot } => {
-                assert!(self.zygote, "somebody must fork it");
-                self.requests.push_back(slot);
+            Effect::StartProgram { program, .. } => {
+                assert!(!self.programs.contains(&program), "one zygote of a program at a time");
+                match self.random.below(8) {
+                    0 => {}
+                    1 => self.handle(Event::ProgramDown(program, broken())),
+                    _ => {
+                        self.programs.insert(program);
+                        self.handle(Event::ProgramUp(program));
+                    }
+                }
+            }
+            Effect::EndProgram { program } => {
+                assert!(!self.requests.iter().any(|(_, it)| *it == program), "it is in use");
+                self.programs.remove(&program);
+            }
+            Effect::Fork { slot, program } => {
+                let zygote = if program.is_own() { self.zygote } else { self.programs.contains(&program) };
+                assert!(zygote, "somebody must fork it");
+                self.requests.push_back((slot, program));
                 self.early.insert(slot, VecDeque::new());
             }
             Effect::ToSlot { slot, message, connection } => {
@@ -76,7 +99,7 @@ impl Model {
             Effect::ForgetSlot { slot } => {
                 assert!(!self.processes.contains_key(&slot), "{slot:?} lives");
                 self.early.remove(&slot);
-                self.requests.retain(|request| *request != slot);
+                self.requests.retain(|(request, _)| *request != slot);
             }
             Effect::Refuse { .. } | Effect::Stray { .. } => {}
             Effect::Closed => {
@@ -98,6 +121,7 @@ impl Model {
             NodeToHead::Placed { .. }
             | NodeToHead::Output { .. }
             | NodeToHead::Blocked { .. }
+            | NodeToHead::ProgramFailed { .. }
             | NodeToHead::Heartbeat => {}
         }
     }
@@ -143,11 +167,16 @@ impl Model {
     }
 
     fn head_places(&mut self) {
-        let shapes = [Shape::cpus(1), Shape::cpus(2), Shape::default()];
+        let of = |program| Shape { program: ProgramId(program), ..Shape::cpus(1) };
+        let shapes = [Shape::cpus(1), Shape::cpus(2), Shape::default(), of(8), of(9)];
         let (lease, client) = (LeaseId(self.random.next().into()), ClientId(self.random.below(3)));
-        let shape = shapes[self.random.below(3) as usize];
+        let shape = shapes[self.random.below(5) as usize];
         if self.head_up && self.leases.len() < 8 {
             self.leases.insert(lease);
+            if !shape.program.is_own() {
+                let message = HeadToNode::Program { program: shape.program, start: Start::default() };
+                self.handle(Event::FromHead(message));
+            }
             let place = HeadToNode::Place { lease, client, shape };
             self.handle(Event::FromHead(place.clone()));
             if self.random.below(8) == 0 && self.leases.contains(&lease) {
@@ -165,7 +194,7 @@ impl Model {
     }
 
     fn zygote_forks(&mut self) {
-        let Some(slot) = self.requests.pop_front() else { return };
+        let Some((slot, _)) = self.requests.pop_front() else { return };
         let inbox = self.early.remove(&slot).expect("a request is for a slot that is expected");
         self.processes.insert(slot, inbox);
         self.handle(Event::Forked { slot, pid: pid(slot.0) });
@@ -230,8 +259,13 @@ impl Model {
     fn zygote_dies(&mut self) {
         if self.zygote && self.random.below(4) == 0 {
             self.zygote = false;
-            self.requests.clear();
+            self.requests.retain(|(_, program)| !program.is_own());
             self.handle(Event::ZygoteDied);
+        }
+        if let Some(program) = self.programs.first().copied().filter(|_| self.random.below(4) == 0) {
+            self.programs.remove(&program);
+            self.requests.retain(|(_, other)| *other != program);
+            self.handle(Event::ProgramDown(program, broken()));
         }
     }
 
