@@ -64,7 +64,10 @@ async fn cause(process: Option<watch::Watched>, mut told: oneshot::Receiver<Deat
         _ = process.readable() => {
             match tokio::time::timeout(ZYGOTE_LIMIT, told).await {
                 Ok(Ok(cause)) => cause,
-                Ok(Err(_)) | Err(_) => unknown,
+                Ok(Err(_)) | Err(_) => {
+                    reap_inherited(process.get_ref());
+                    unknown
+                }
             }
         }
     }
