@@ -195,9 +195,13 @@ impl Sim {
             return;
         }
         match &message {
-            HeadToClient::Granted { lease, node, .. } => {
-                let news = host.granted.insert(*lease, node.0 as usize - 1).is_none();
+            HeadToClient::Granted { lease, node, slot, .. } => {
+                let node = node.0 as usize - 1;
+                let news = host.granted.insert(*lease, node).is_none();
                 self.ledger.tally.grants += u64::from(news);
+                if let Some(process) = self.nodes[node].slots.get(slot).filter(|_| news) {
+                    self.processes[*process].granted.push(*lease);
+                }
             }
             HeadToClient::Output { text, .. } => {
                 assert_eq!(text[..], (client as u64).to_le_bytes(), "another client's line");

@@ -29,7 +29,8 @@ impl<Ticket: Clone> Client<Ticket> {
             return;
         }
         let keep = self.keep_idle(lease.shape);
-        let in_the_way = lease.recalled || keep.is_zero() || self.waits_for_room(lease.shape);
+        let unused = !self.asks_back(lease.shape) && (keep.is_zero() || self.waits_for_room(lease.shape));
+        let in_the_way = lease.recalled || unused;
         if in_the_way && !self.is_expected(key) {
             self.release(key, out);
         } else {
@@ -37,12 +38,18 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
-    /// How long an idle lease of this shape is kept. Calls that wait in other slots will be asked back for it: were it
-    /// given back before they are here, it would be granted again at once, for ever.
+    /// How long an idle lease of this shape is kept.
     fn keep_idle(&self, shape: Shape) -> Duration {
+        let keep = self.config.keep_idle;
+        if self.asks_back(shape) { keep.max(ASKING_TAKES) } else { keep }
+    }
+
+    /// Calls of this shape wait in slots behind others, and will be asked back for a lease that is idle. Were it given
+    /// back before they are here, it would be granted again at once, for ever.
+    fn asks_back(&self, shape: Shape) -> bool {
         let queue = &self.shapes[&shape];
         let busy = queue.leases.iter().filter(|key| !self.leases[key.0].is_idle()).count();
-        if queue.in_flight > busy { self.config.keep_idle.max(ASKING_TAKES) } else { self.config.keep_idle }
+        queue.in_flight > busy
     }
 
     /// Tasks wait for the lease's link to open. Were it given back before it did anything, a client far from the head
@@ -74,7 +81,8 @@ impl<Ticket: Clone> Client<Ticket> {
             if freed != Resources::default() && shape.needs.times_in(&freed) >= waiting {
                 break;
             }
-            if needs != Resources::default() && !self.is_expected(key) {
+            let used = self.is_expected(key) || self.asks_back(self.leases[key.0].shape);
+            if needs != Resources::default() && !used {
                 freed = freed.plus(&needs);
                 self.release(key, out);
             }
