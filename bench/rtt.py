@@ -8,8 +8,8 @@ thousand calls a second, where every side does the same work.
 A caller and its slot that call back to back take turns, so together they may use up to one CPU, and how much they get
 beside two neighbours depends on where the scheduler puts the four: either with a CPU of their own, or with one of the
 neighbours on it. It changes its mind every few seconds, for a blocking build as for any other, so the neighbours'
-progress and the slowest calls fall into two heaps. Those rows are means over many rounds; how far two equal builds differ stands beside
-them ("again"), and so does the CPU time that a call takes.
+progress and the slowest calls fall into two heaps. Those rows are means over many rounds; how far two equal builds
+differ stands beside them ("again"), and so does the CPU time that a call takes.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -147,7 +147,8 @@ def run(plan: Plan) -> Iterator[Row]:
             found = [*call_rows(load, many.get), *paced_rows(load, rounds.get)]
             if load:
                 found += [*progress_rows(load, many.get), *paced_progress_rows(load, rounds.get)]
-            yield from (row for row in found if (row.ours or row.peer) and not (row.peer_name == "again" and not row.ours))
+            # Without Paceline, and on the quiet machine without a second blocking build, there is nothing to compare.
+            yield from (row for row in found if row.ours or (row.peer and row.peer_name != "again"))
 
 
 WHERE = ("quiet", "beside 1 neighbour", "beside 2 neighbours")
