@@ -82,7 +82,7 @@ fn dropping_leaves_no_process() {
     let (_future, ..) = dawdling(&cluster, false);
     let mut pids: Vec<u32> = cluster.status().slots.iter().filter_map(|slot| slot.pid).collect();
     assert!(pids.len() >= 2, "{pids:?}");
-    let zygotes = children();
+    let zygotes = zygotes(&pids);
     assert_eq!(zygotes.len(), 1, "the zygote: {zygotes:?}");
     pids.extend(zygotes);
     let began = Instant::now();
@@ -96,7 +96,7 @@ pub fn victim() {
     let cluster = two();
     let (_future, ..) = dawdling(&cluster, false);
     let mut pids: Vec<u32> = cluster.status().slots.iter().filter_map(|slot| slot.pid).collect();
-    pids.extend(children());
+    pids.extend(zygotes(&pids));
     // SAFETY: the child only waits for its end.
     let child = unsafe { libc::fork() };
     if child == 0 {

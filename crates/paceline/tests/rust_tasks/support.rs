@@ -1,6 +1,7 @@
 //! What several topics use: small clusters, tasks, and ways to see processes.
 
 use paceline::Cluster;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -85,10 +86,11 @@ pub fn is_gone(pid: u32) -> bool {
     stat.rsplit(')').next().unwrap().trim_start().starts_with('Z')
 }
 
-pub fn children() -> Vec<u32> {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
-        .collect()
+/// The processes that these slots were forked from. The program's own is no child of ours.
+pub fn zygotes(slots: &[u32]) -> BTreeSet<u32> {
+    let parent = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    slots.iter().map(parent).collect()
 }
