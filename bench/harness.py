@@ -219,10 +219,6 @@ class Driver:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def cpu_time(self) -> float:
-        """Seconds of CPU that it and all its descendants have used."""
-        return sum(thread_times(pid) for pid in descendants(self._process.pid))
-
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -239,25 +235,13 @@ class Driver:
         self.close()
 
 
-def descendants(pid: int) -> list[int]:
-    """A process and everything below it."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(stat.parent.name))
-    found = [pid]
-    for parent in found:
-        found.extend(children.get(parent, ()))
-    return found
-
-
-def thread_times(pid: int) -> float:
-    """Seconds that the threads of a process have run."""
+def cpu_time(processes: Sequence[int]) -> float:
+    """Seconds that the threads of these processes have run."""
     nanoseconds = 0
-    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError):
-            nanoseconds += int(thread.read_text().split()[0])
+    for process in processes:
+        for thread in Path(f"/proc/{process}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                nanoseconds += int(thread.read_text().split()[0])
     return nanoseconds / 1e9
 
 

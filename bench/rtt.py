@@ -15,13 +15,14 @@ differ stands beside them ("again"), and so does the CPU time that a call takes.
 import contextlib
 import json
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from harness import Driver, Measure, Must, Plan, Row, Samples, interleave, paceline
+from harness import SLOTS, Driver, Measure, Must, Plan, Row, Samples, cpu_time, interleave
 from work import echo, same, spin
 
 PAYLOAD = (7, "seven", 7.0)
@@ -30,8 +31,12 @@ PACE = 0.001
 Call = Callable[[Any], Any]
 
 
+Side = tuple[Call, Callable[[], list[int]]]
+"""How to call, and the processes that take part in it beside the caller's own."""
+
+
 @contextlib.contextmanager
-def pipe_echo() -> Iterator[Call]:
+def pipe_echo() -> Iterator[Side]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=echo, args=(there,), daemon=True)
@@ -42,15 +47,21 @@ def pipe_echo() -> Iterator[Call]:
         here.send(value)
         return here.recv()
 
-    yield call
+    yield call, lambda: [process.pid or 0]
     here.close()
     process.join()
 
 
 @contextlib.contextmanager
-def paceline_call() -> Iterator[Call]:
-    with paceline(Plan()) as pl:
-        yield pl.remote(same)
+def paceline_call() -> Iterator[Side]:
+    import paceline as pl
+
+    with pl.connect(cpus=SLOTS) as cluster:
+
+        def slots() -> list[int]:
+            return [slot["pid"] for node in cluster.nodes for slot in node["slots"] if slot["pid"]]
+
+        yield pl.remote(same), slots
 
 
 def percentile(ordered: list[float], share: float) -> float:
@@ -76,11 +87,14 @@ def measure(call: Call, seconds: float, pace: float) -> dict[str, float]:
 
 def serve(side: str) -> None:
     """The measuring process: a request a line on standard input, an answer a line on standard output."""
-    with pipe_echo() if side == "pipe" else paceline_call() as call:
+    with pipe_echo() if side == "pipe" else paceline_call() as (call, others):
         for _ in range(200):
             call(PAYLOAD)
         for line in sys.stdin:
-            print(json.dumps(measure(call, **json.loads(line))), flush=True)
+            before = cpu_time([os.getpid(), *others()])
+            figures = measure(call, **json.loads(line))
+            figures["cpu"] = (cpu_time([os.getpid(), *others()]) - before) / figures["calls"] * 1e6
+            print(json.dumps(figures), flush=True)
 
 
 class Neighbours:
@@ -105,8 +119,7 @@ class Neighbours:
 
 
 def beside(neighbours: Neighbours, driver: Driver | None, seconds: float, pace: float = 0.0) -> dict[str, float]:
-    """The figures of a side, how fast the neighbours got on meanwhile, and what a call took from the CPUs."""
-    used = driver.cpu_time() if driver else 0.0
+    """The figures of a side, and how fast the neighbours got on meanwhile."""
     begin, before = time.perf_counter(), neighbours.done()
     figures: dict[str, float] = {}
     if driver:
@@ -114,8 +127,6 @@ def beside(neighbours: Neighbours, driver: Driver | None, seconds: float, pace: 
     else:
         time.sleep(seconds)
     figures["neighbours"] = (neighbours.done() - before) / (time.perf_counter() - begin) / 1e3
-    if driver:
-        figures["cpu"] = (driver.cpu_time() - used) / figures["calls"] * 1e6
     return figures
 
 
