@@ -71,6 +71,8 @@ pub(crate) struct Ledger {
     /// Leases that ended for their client by death or loss.
     ended: HashSet<LeaseId>,
     broken: HashMap<LeaseId, u32>,
+    /// Leases under which something began.
+    begun_under: HashSet<LeaseId>,
     /// The last task that began, by lease and priority.
     last_begun: HashMap<(LeaseId, i32), TaskId>,
 }
@@ -135,6 +137,7 @@ impl Ledger {
         self.tally.reruns += u64::from(!entry.runs.is_empty());
         entry.runs.push(Run { process, lease, attempt: call.attempt, state: RunState::Running });
         self.begun.insert((lease, call.seq), task);
+        self.begun_under.insert(lease);
         task
     }
 
@@ -199,9 +202,11 @@ impl Ledger {
         *self.broken.entry(lease).or_default() += 1;
     }
 
-    /// How often the client of this lease had to tell its slot everything again.
-    pub fn broken(&self, lease: LeaseId) -> u32 {
-        self.broken.get(&lease).copied().unwrap_or(0) + u32::from(self.ended.contains(&lease))
+    /// How often the client of this lease had to tell its slot everything again: because its link broke, because it
+    /// ended, or because it was given back before anything had run that would show what the slot has heard.
+    pub fn forgotten(&self, lease: LeaseId) -> u32 {
+        let broken = self.broken.get(&lease).copied().unwrap_or(0);
+        broken + u32::from(self.ended.contains(&lease)) + u32::from(!self.begun_under.contains(&lease))
     }
 
     pub fn on_finished(&mut self, task: usize, id: TaskId, outcome: Outcome) {

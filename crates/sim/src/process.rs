@@ -312,7 +312,7 @@ impl Sim {
         let entry = &mut self.processes[process];
         let count = entry.defined.entry(function).or_default();
         *count += u32::from(!repeated);
-        let forgotten: u32 = entry.granted.iter().map(|lease| self.ledger.broken(*lease)).sum();
+        let forgotten: u32 = entry.granted.iter().map(|lease| self.ledger.forgotten(*lease)).sum();
         assert!(*count <= 1 + forgotten, "CL-6: a function came {count} times");
     }
 

@@ -119,6 +119,9 @@ impl<Ticket: Clone> Client<Ticket> {
     fn release(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let lease = self.leases.remove(key.0);
         self.lease_keys.remove(&lease.id);
+        if lease.is_unconfirmed() {
+            self.slots.remove(&(lease.node, lease.slot));
+        }
         let queue = self.shapes.get_mut(&lease.shape).expect("a lease's shape has a queue");
         queue.forget_lease(key);
         let count = (queue.leases.len() as u32).max((queue.len() + queue.in_flight) as u32);

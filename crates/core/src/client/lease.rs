@@ -60,6 +60,8 @@ pub(super) struct Lease {
     acked: u64,
     unacked_bytes: usize,
     before_calls: Vec<ToSlot>,
+    /// Something was said before calls, and no reply has come since that shows that it arrived.
+    unconfirmed: bool,
     calls: Vec<Call>,
     after_calls: Vec<ToSlot>,
 }
@@ -92,6 +94,7 @@ impl Lease {
             acked: 0,
             unacked_bytes: 0,
             before_calls: Vec::new(),
+            unconfirmed: false,
             calls: Vec::new(),
             after_calls: Vec::new(),
         }
@@ -221,6 +224,11 @@ impl Lease {
         self.after_calls.push(message);
     }
 
+    /// Whether something was said, or is yet to be, that the slot may never hear of if the lease ends now.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.unconfirmed || !self.before_calls.is_empty()
+    }
+
     pub fn hello(&mut self, client: ClientId) {
         self.before_calls.insert(0, ToSlot::Hello(Hello { client, lease: self.id, replies: self.replies }));
     }
@@ -241,6 +249,7 @@ impl Lease {
     /// A reply arrived. Says whether to acknowledge without waiting for a call to carry it.
     pub fn count_reply(&mut self, bytes: usize) -> bool {
         self.replies += 1;
+        self.unconfirmed = false;
         self.unacked_bytes += bytes;
         self.unacked_bytes > ACK_BYTES || self.replies - self.acked > ACK_REPLIES
     }
@@ -260,6 +269,7 @@ impl Lease {
         if matches!(self.link, LinkState::Opening { .. }) {
             return;
         }
+        self.unconfirmed |= !self.before_calls.is_empty();
         messages.append(&mut self.before_calls);
         if let Some(last) = self.calls.last() {
             self.last_sent = last.seq;

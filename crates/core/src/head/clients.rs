@@ -152,7 +152,7 @@ impl Head {
         self.dirty = true;
     }
 
-    pub(super) fn end_leases(&mut self, id: ClientId, out: &mut Vec<Effect>) {
+    fn end_leases(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         let Some(client) = self.clients.get(&id) else { return };
         let leases: Vec<LeaseId> = client.leases.values().flatten().copied().collect();
         leases.into_iter().for_each(|lease| self.end(lease, out));

@@ -35,13 +35,12 @@ impl Head {
     }
 
     /// Slots that died with this lease are clients no more. One whose node is only out of reach may live, but what it
-    /// wants is for a task that is given up.
+    /// wants is for a task that is given up; what it has it gives back when its node has heard of that.
     pub(super) fn end_under(&mut self, lease: LeaseId, death: &Death, out: &mut Vec<Effect>) {
         let under = self.clients.iter().filter(|(_, client)| client.under == Some(lease));
         for id in under.map(|(&id, _)| id).collect::<Vec<_>>() {
             if death.cause == DeathCause::NodeLost {
                 self.clients.entry(id).and_modify(|client| client.orphan = true);
-                self.end_leases(id, out);
                 self.note_hunger(id);
             } else {
                 self.forget_client(id, out);
