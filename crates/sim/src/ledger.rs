@@ -146,6 +146,7 @@ impl Ledger {
         let entry = &mut self.entries[task];
         let again = entry.runs.iter().any(|run| run.attempt == attempt);
         assert!(!again || entry.doubtful, "LG-3: run {attempt} of task {task} twice");
+        assert!(entry.job.shape.program.is_own(), "task {task} is another program's");
         self.tally.here += 1;
         entry.runs.push(Run { process, lease, attempt, state: RunState::Over(status) });
     }

@@ -1,5 +1,6 @@
 //! A head with a hand on its clock, for the tests.
 
+mod families;
 mod membership;
 mod programs;
 mod random;

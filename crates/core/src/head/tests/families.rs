@@ -1,0 +1,79 @@
+//! Slots that are clients: whose they are, and what they take and leave.
+
+use super::*;
+
+const ONE: fn() -> Shape = || Shape::cpus(1);
+
+impl Bench {
+    /// A slot that holds this lease says so, and what it wants.
+    fn nest(&mut self, client: ClientId, under: u64, count: u32) -> Vec<Effect> {
+        self.hello(client, &[]);
+        self.client_says(client, ClientToHead::Under { lease: lease(under) });
+        self.want(client, ONE(), count)
+    }
+
+    fn blocked(&mut self, number: u64, blocked: bool) -> Vec<Effect> {
+        self.node_says(N1, NodeToHead::Blocked { lease: lease(number), blocked })
+    }
+}
+
+#[test]
+fn a_task_that_waits_leaves_its_cpus_to_what_it_waits_for() {
+    let mut bench = Bench::holding(A, 2);
+    bench.want(A, ONE(), 9);
+    assert_eq!(bench.nest(B, 1, 1), [], "it has just asked");
+    assert_eq!(bench.blocked(1, true), [place(N1, 3, A, ONE())], "HD-7: before those of the client itself");
+    bench.placed(N1, 3);
+    assert_eq!(bench.head.leases[&lease(3)].client, B);
+    // When it goes on there is more than the node has, and nothing new until that is over.
+    assert_eq!(bench.blocked(1, false), [], "HD-1");
+    bench.release(B, 3);
+    bench.want(B, ONE(), 0);
+    assert_eq!(bench.ended(N1, 3, None), [], "it is only even");
+    bench.release(A, 1);
+    assert_eq!(bench.ended(N1, 1, None), [place(N1, 4, A, ONE())]);
+}
+
+#[test]
+fn a_deeper_task_takes_from_a_shallower_one() {
+    let mut bench = Bench::holding(A, 2);
+    bench.want(A, ONE(), 9);
+    bench.nest(B, 1, 1);
+    let recalled = bench.pass(Duration::from_millis(5));
+    assert_eq!(recalled, [recall(A, 2)], "RC-4, and never its own task's");
+    bench.release(A, 2);
+    assert_eq!(bench.ended(N1, 2, None), [place(N1, 3, A, ONE())]);
+    bench.placed(N1, 3);
+    bench.hello(C, &[]);
+    bench.client_says(C, ClientToHead::Under { lease: lease(3) });
+    let depths: Vec<u32> = bench.head.clients.values().map(|client| client.depth).collect();
+    assert_eq!(depths, [0, 1, 2]);
+    assert_eq!(bench.pass(seconds(2)), [], "the client itself takes nothing back");
+}
+
+#[test]
+fn what_a_slot_has_ends_with_it() {
+    let mut bench = Bench::holding(A, 2);
+    bench.nest(B, 1, 1);
+    bench.blocked(1, true);
+    bench.placed(N1, 3);
+    let effects = bench.ended(N1, 1, Some(killed()));
+    assert!(effects.contains(&end(N1, 3)), "{effects:?}");
+    assert!(!bench.head.clients.contains_key(&B));
+}
+
+#[test]
+fn a_slot_whose_lease_has_ended_gets_nothing_until_it_has_another() {
+    let mut bench = Bench::holding(A, 2);
+    bench.hello(B, &[]);
+    bench.client_says(B, ClientToHead::Under { lease: LeaseId(5) });
+    bench.release(A, 2);
+    bench.want(A, ONE(), 1);
+    bench.ended(N1, 2, None);
+    assert_eq!(bench.want(B, ONE(), 1), []);
+    assert_eq!(
+        bench.client_says(B, ClientToHead::Under { lease: lease(1) }),
+        [place(N1, 3, A, ONE())],
+        "it need not ask again"
+    );
+}
