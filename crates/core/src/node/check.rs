@@ -85,7 +85,7 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn places_rested(&self) -> bool {
+    fn places_rested(&self) -> bool {
         self.places.values().all(|backoff| backoff.deaths() < PATIENCE)
     }
 }

@@ -275,7 +275,8 @@ impl Model {
         if !self.head_up {
             self.toggle_head();
         }
-        for _ in 0..400 {
+        // Longer than any place backs off, also one whose slot has just died.
+        for _ in 0..800 {
             self.zygote_forks();
             self.slot_reads();
             for effect in self.bench.pass(millis(100)) {
@@ -295,7 +296,7 @@ fn anything_may_happen_and_leases_find_their_slots() {
         let here: BTreeSet<LeaseId> =
             node.slots.values().filter_map(|slot| slot.state.lease()).map(|lease| lease.lease).collect();
         assert_eq!(here, model.leases, "seed {seed}: ND-3, the head knows how things stand");
-        assert!(node.generic() >= node.places() || !node.places_rested(), "seed {seed}: ND-5");
+        assert!(node.generic() >= node.places(), "seed {seed}: ND-5");
         model.handle(Event::Close);
         for effect in model.bench.pass(Duration::from_secs(1)) {
             model.perform(effect);
