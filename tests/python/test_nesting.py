@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import paceline as pl
-from support import wait_until
+from support import assert_nothing_left, run_script, wait_until
 
 FAR_TOO_LONG = 60.0
 MOST_BLOCKED = 64
@@ -326,3 +326,43 @@ class TestSurroundings:
         with pytest.raises(pl.NotConnected, match="__main__"):
             call(use)
         assert double(2) == 4
+
+
+KILLED = """
+import os, signal, sys, time
+import paceline as pl
+from pathlib import Path
+
+@pl.remote
+def inner(mark):
+    Path(mark).touch()
+    time.sleep(0 if Path("again").exists() else 60)
+    return os.getppid()
+
+@pl.remote
+def outer(mark):
+    return inner(mark)
+
+pl.connect(cpus=1)
+zygote = pl.remote(os.getppid)()
+future = outer.submit("mark")
+while not Path("mark").exists():
+    time.sleep(0.005)
+Path("again").touch()
+if sys.argv[1] == "client":
+    os.kill(os.getpid(), signal.SIGKILL)
+os.kill(zygote, signal.SIGKILL)
+print("again", future.result() not in (0, zygote))
+"""
+
+
+class TestKilled:
+    def test_the_client(self) -> None:
+        done = run_script(KILLED, args=("client",))
+        assert done.returncode == -signal.SIGKILL
+        assert_nothing_left(done)
+
+    def test_the_zygote(self) -> None:
+        done = run_script(KILLED, args=("zygote",)).ok()
+        assert "again True" in done.stdout, done.transcript()
+        assert_nothing_left(done)
