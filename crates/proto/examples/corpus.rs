@@ -8,9 +8,11 @@ use paceline_proto::control::{
 };
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
+use paceline_proto::placement::Member;
 use paceline_proto::{
-    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, MemoryUse,
-    NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId, open,
+    Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts, FunctionId, Incarnation,
+    LeaseId, MemoryUse, NodeId, OutOfMemory, Part, PlacementId, ProgramId, Resources, Rule, Seq, Shape,
+    SlotId, Start, StartError, TaskId, open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -100,6 +102,22 @@ fn control(out: &mut Vec<Vec<u8>>) {
         finished: Seq(3),
     };
     let (lease, shape, slot) = (LeaseId(5), Shape::cpus(1), SlotId(2));
+    let devices = Devices::from_iter([0, 3]);
+    let needs = Resources::cpus(1).with(Part::Gpus(0.5)).and_then(|it| it.with(Part::Custom("license", 1.0)));
+    let rule = Rule {
+        labels: vec![("zone".into(), "b".into())],
+        gang: vec![Member {
+            needs: needs.expect("it is a sensible need"),
+            program: ProgramId::OWN,
+            count: 4,
+        }],
+        ..Rule::default()
+    };
+    let facts = Facts {
+        labels: vec![("disk".into(), "ssd".into())],
+        devices: vec![Device { memory: 8 << 30 }; 4],
+        resources: vec!["license".into()],
+    };
     let program = ProgramId(77);
     let start = Start {
         command: vec!["/bin/shapes".into(), "paceline-zygote".into()],
@@ -114,12 +132,16 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Release { lease },
         ClientToHead::Bye,
         ClientToHead::Under { lease },
+        ClientToHead::Placement { id: PlacementId(3), rule },
+        ClientToHead::Named { resources: vec!["license".into()] },
+        ClientToHead::Standing { weight: 2, priority: -1 },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape },
         HeadToClient::Recall { lease },
         HeadToClient::Crowded { shape },
         HeadToClient::Ended { lease, death: death.clone() },
-        HeadToClient::Unplaceable { shape, largest: Resources::cpus(2) },
+        HeadToClient::Unplaceable { shape, largest: Resources::cpus(2), why: "no node has a GPU".into() },
+        HeadToClient::Waits { shape, why: "all 8 CPUs are used".into() },
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
         NodeToHead::Join {
@@ -127,7 +149,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
             incarnation: Incarnation(1),
             name: "alpha".into(),
             total: Resources::cpus(64),
-            leases: vec![Placement { lease, client, slot, shape, blocked: true }],
+            leases: vec![Placement { lease, client, slot, shape, blocked: true, devices }],
+            facts,
         },
         NodeToHead::Placed { lease, slot },
         NodeToHead::Ended { lease, death: Some(death) },
@@ -140,10 +163,10 @@ fn control(out: &mut Vec<Vec<u8>>) {
         NodeToHead::Blocked { lease, blocked: true },
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Program { program, start },
-        HeadToNode::Place { lease, client, shape },
+        HeadToNode::Place { lease, client, shape, devices },
         HeadToNode::End { lease },
         HeadToNode::Bye,
-        NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true },
+        NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true, devices },
         NodeToSlot::Attach { lease },
         NodeToSlot::Detach { lease },
         NodeToSlot::Exit,

@@ -6,9 +6,10 @@ use crate::data::{from_postcard, postcard_frame};
 use crate::death::Death;
 use crate::error::Error;
 use crate::frame::Frame;
-use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, SlotId};
+use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, PlacementId, ProgramId, SlotId};
+use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
-use crate::resources::{Resources, Shape};
+use crate::resources::{Devices, Resources, Shape};
 use serde::{Deserialize, Serialize};
 
 /// Client to head.
@@ -26,6 +27,13 @@ pub enum ClientToHead {
     Bye,
     /// The client is the slot that has this lease, and works for the task that runs under it.
     Under { lease: LeaseId },
+    /// What a placement that shapes name asks of nodes. Comes before the first of them; said again, it changes nothing.
+    Placement { id: PlacementId, rule: Rule },
+    /// What custom resources are called that shapes ask for.
+    Named { resources: Vec<String> },
+    /// How much this client counts when there is not enough for all: its share goes by the weight, and whoever has the
+    /// higher priority comes first.
+    Standing { weight: u32, priority: i32 },
 }
 
 /// Head to client.
@@ -59,6 +67,8 @@ pub enum HeadToClient {
     Unplaceable {
         shape: Shape,
         largest: Resources,
+        /// What is missing, for people.
+        why: String,
     },
     /// No slot of this program can be had; who wants one still has to say so again.
     ProgramFailed {
@@ -72,6 +82,11 @@ pub enum HeadToClient {
         #[serde(with = "serde_bytes")]
         text: Vec<u8>,
     },
+    /// A request for leases of this shape has waited for a while; `why` says for what, for people.
+    Waits {
+        shape: Shape,
+        why: String,
+    },
 }
 
 /// Node to head.
@@ -84,6 +99,7 @@ pub enum NodeToHead {
         name: String,
         total: Resources,
         leases: Vec<Placement>,
+        facts: Facts,
     },
     /// The lease has its slot.
     Placed {
@@ -132,6 +148,8 @@ pub enum HeadToNode {
         lease: LeaseId,
         client: ClientId,
         shape: Shape,
+        /// The GPUs it has, or has a part of.
+        devices: Devices,
     },
     /// End the lease. Its slot stays warm for the same client unless something still runs in it.
     End {
@@ -150,6 +168,8 @@ pub struct Placement {
     pub shape: Shape,
     /// Its task waits for others.
     pub blocked: bool,
+    /// The GPUs it has, or has a part of.
+    pub devices: Devices,
 }
 
 /// Which of its two outputs a line was printed to.
@@ -163,8 +183,8 @@ pub enum Stream {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeToSlot {
     /// From now on this slot belongs to this client and has these resources, of all that its node has. `own`: it runs
-    /// the client's own program.
-    Bind { client: ClientId, needs: Resources, total: Resources, own: bool },
+    /// the client's own program. `devices`: the GPUs it has.
+    Bind { client: ClientId, needs: Resources, total: Resources, own: bool, devices: Devices },
     /// A data connection for this lease; its descriptor comes along. An earlier one is void.
     Attach { lease: LeaseId },
     /// The lease is over: forget its calls.
@@ -280,7 +300,7 @@ mod tests {
         let want = ClientToHead::Want { shape: Shape::cpus(1), count: 3 };
         let mut bytes = Vec::new();
         want.encode(&mut bytes).unwrap();
-        assert_eq!(bytes[HEADER..], [2, 0x90, 0x4e, 0, 3]);
+        assert_eq!(bytes[HEADER..], [2, 0x90, 0x4e, 0, 0, 0, 0, 0, 3]);
         assert_eq!(ClientToHead::decode(&frame_of(&want)), Ok(want));
     }
 

@@ -80,6 +80,21 @@ id!(
     "program-"
 );
 
+id!(
+    /// A rule of placement: [`PlacementId::ANY`] is the default, any other is named by the hash of what it says.
+    PlacementId(u64),
+    "placement-"
+);
+
+impl PlacementId {
+    /// Any node that has room.
+    pub const ANY: PlacementId = PlacementId(0);
+
+    pub fn is_any(self) -> bool {
+        self == PlacementId::ANY
+    }
+}
+
 impl ProgramId {
     /// What the client itself is.
     pub const OWN: ProgramId = ProgramId(0);

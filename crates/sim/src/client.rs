@@ -180,7 +180,10 @@ impl Sim {
             ClientToHead::Hello { .. } | ClientToHead::Program { .. } | ClientToHead::Release { .. } => {
                 Repeat::Later
             }
-            ClientToHead::Want { .. } | ClientToHead::Under { .. } => Repeat::AtOnce,
+            ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
+            ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
+                Repeat::AtOnce
+            }
             ClientToHead::Bye => Repeat::Never,
         };
         self.note(|_| format!("client {client} -> head: {message:?}"));
@@ -218,7 +221,8 @@ impl Sim {
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
-            | HeadToClient::Unplaceable { .. } => {}
+            | HeadToClient::Unplaceable { .. }
+            | HeadToClient::Waits { .. } => {}
         }
         self.client_handles(client, Event::FromHead(message));
     }

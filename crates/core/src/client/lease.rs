@@ -3,10 +3,11 @@
 //! * LS-1: numbers in flight rise, and all but those not yet handed to the link were sent in that order.
 //! * LS-2: at most the window is in flight; a slot that runs something long gets nothing ahead.
 
+use super::shapes::ShapeKey;
 use super::{Config, TaskKey};
 use crate::Tick;
 use paceline_proto::data::{Call, Hello, ToSlot};
-use paceline_proto::{ClientId, LeaseId, NodeId, Seq, Shape, SlotId};
+use paceline_proto::{ClientId, LeaseId, NodeId, Seq, SlotId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub(super) struct Lease {
     pub id: LeaseId,
     pub node: NodeId,
     pub slot: SlotId,
-    pub shape: Shape,
+    pub shape: ShapeKey,
     pub link: LinkState,
     /// To be given back once nothing is in flight.
     pub recalled: bool,
@@ -72,7 +73,7 @@ const ACK_BYTES: usize = 64 << 10;
 const ACK_REPLIES: u64 = 1024;
 
 impl Lease {
-    pub fn new(now: Tick, id: LeaseId, node: NodeId, slot: SlotId, shape: Shape) -> Lease {
+    pub fn new(now: Tick, id: LeaseId, node: NodeId, slot: SlotId, shape: ShapeKey) -> Lease {
         Lease {
             id,
             node,

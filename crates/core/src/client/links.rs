@@ -24,9 +24,10 @@ impl<Ticket: Clone> Client<Ticket> {
             out.push(Effect::ToHead(ClientToHead::Release { lease }));
             return;
         }
+        let shape = self.shapes.key(&shape);
         let key = LeaseKey(self.leases.insert(Lease::new(now, lease, node, slot, shape)));
         self.lease_keys.insert(lease, key);
-        let queue = self.shapes.entry(shape).or_default();
+        let queue = &mut self.shapes[shape];
         queue.crowded = false;
         queue.leases.push(key);
         out.push(Effect::Open { key, lease });

@@ -50,9 +50,10 @@ impl Head {
 
     /// Enter the lease into the books of its node and its family.
     pub(super) fn count(&mut self, id: LeaseId) {
-        let Lease { client, node, state, .. } = self.leases[&id];
+        let Lease { client, node, shape, devices, state, .. } = self.leases[&id];
         let needs = self.leases[&id].needs();
         self.change_node(node, |node| {
+            node.devices.take(&shape.needs, devices);
             node.used = node.used.plus(&needs);
             if state.is_returning() {
                 node.returning = node.returning.plus(&needs);
@@ -60,9 +61,9 @@ impl Head {
         });
         if state != LeaseState::Ending {
             self.change_family(client, |family| {
-                family.used = family.used.plus(&needs);
-                if matches!(state, LeaseState::Recalled { .. }) {
-                    family.recalled = family.recalled.plus(&needs);
+                family.used.add(&needs);
+                if !matches!(state, LeaseState::Recalled { .. }) {
+                    family.keeps.add(&needs);
                 }
             });
         }
@@ -70,10 +71,11 @@ impl Head {
 
     /// Take it out of them again. To be done before anything about it changes.
     pub(super) fn uncount(&mut self, id: LeaseId) {
-        let Lease { client, node, state, .. } = self.leases[&id];
+        let Lease { client, node, shape, devices, state, .. } = self.leases[&id];
         let needs = self.leases[&id].needs();
         let counted = "what is taken out was entered";
         self.change_node(node, |node| {
+            node.devices.give_back(&shape.needs, devices);
             node.used = node.used.minus(&needs).expect(counted);
             if state.is_returning() {
                 node.returning = node.returning.minus(&needs).expect(counted);
@@ -81,9 +83,9 @@ impl Head {
         });
         if state != LeaseState::Ending {
             self.change_family(client, |family| {
-                family.used = family.used.minus(&needs).expect(counted);
-                if matches!(state, LeaseState::Recalled { .. }) {
-                    family.recalled = family.recalled.minus(&needs).expect(counted);
+                family.used.remove(&needs);
+                if !matches!(state, LeaseState::Recalled { .. }) {
+                    family.keeps.remove(&needs);
                 }
             });
         }
@@ -95,31 +97,33 @@ impl Head {
         self.drop_if_empty(root);
     }
 
-    /// What the client's leases put on the books of its family.
-    fn own_part(&self, id: ClientId) -> Family {
-        let mut own = Family::default();
-        for lease in self.clients[&id].leases.values().flatten().map(|lease| &self.leases[lease]) {
-            own.used = own.used.plus(&lease.needs());
-            if matches!(lease.state, LeaseState::Recalled { .. }) {
-                own.recalled = own.recalled.plus(&lease.needs());
-            }
-        }
-        own
+    /// What the client's leases need, and whether they are to be given back.
+    fn own_part(&self, id: ClientId) -> Vec<(Resources, bool)> {
+        let leases = self.clients[&id].leases.values().flatten().map(|lease| &self.leases[lease]);
+        leases.map(|lease| (lease.needs(), matches!(lease.state, LeaseState::Recalled { .. }))).collect()
     }
 
     fn leave_family(&mut self, id: ClientId) {
         let own = self.own_part(id);
         self.change_family(id, |family| {
-            family.used = family.used.less(&own.used);
-            family.recalled = family.recalled.less(&own.recalled);
+            for (needs, recalled) in own {
+                family.used.remove(&needs);
+                if !recalled {
+                    family.keeps.remove(&needs);
+                }
+            }
         });
     }
 
     fn join_family(&mut self, id: ClientId) {
         let own = self.own_part(id);
         self.change_family(id, |family| {
-            family.used = family.used.plus(&own.used);
-            family.recalled = family.recalled.plus(&own.recalled);
+            for (needs, recalled) in own {
+                family.used.add(&needs);
+                if !recalled {
+                    family.keeps.add(&needs);
+                }
+            }
         });
     }
 
@@ -130,14 +134,14 @@ impl Head {
     }
 
     pub(super) fn family(&self, client: ClientId) -> Family {
-        self.families.get(&self.clients[&client].root).copied().unwrap_or_default()
+        self.families.get(&self.clients[&client].root).cloned().unwrap_or_default()
     }
 }
 
 impl Lease {
     /// What it takes from its node and from its family's share.
     pub(super) fn needs(&self) -> Resources {
-        if self.blocked { Resources::default() } else { self.shape.needs }
+        if self.blocked { self.shape.needs.without_cpus() } else { self.shape.needs }
     }
 }
 

@@ -2,14 +2,21 @@
 
 use super::{Effect, Head, Lease, LeaseState, Node, NodeLink};
 use paceline_proto::control::{HeadToClient, HeadToNode, Placement};
-use paceline_proto::{ClientId, LeaseId, NodeId, Shape};
+use paceline_proto::{ClientId, Devices, LeaseId, NodeId, Shape};
 use std::cmp::Reverse;
 
 impl Head {
     /// Ask the node for a slot. The caller has seen that it fits.
-    pub(super) fn place(&mut self, client: ClientId, shape: Shape, node: NodeId, out: &mut Vec<Effect>) {
+    pub(super) fn place(
+        &mut self,
+        client: ClientId,
+        shape: Shape,
+        node: NodeId,
+        devices: Devices,
+        out: &mut Vec<Effect>,
+    ) {
         let id = self.next_lease();
-        let lease = Lease { client, node, shape, blocked: false, state: LeaseState::Placing };
+        let lease = Lease { client, node, shape, devices, blocked: false, state: LeaseState::Placing };
         self.leases.insert(id, lease);
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
@@ -23,17 +30,18 @@ impl Head {
             // Said every time: the node may have forgotten it, and it costs less than knowing.
             self.tell_node(node, HeadToNode::Program { program: shape.program, start }, out);
         }
-        self.tell_node(node, HeadToNode::Place { lease: id, client: root, shape }, out);
+        self.tell_node(node, HeadToNode::Place { lease: id, client: root, shape, devices }, out);
     }
 
     /// A node has a lease that was given up: it counts until the node says that it is over (HD-3).
     pub(super) fn adopt(&mut self, id: NodeId, placement: &Placement) {
-        let &Placement { lease, client, shape, blocked, .. } = placement;
+        let &Placement { lease, client, shape, blocked, devices, .. } = placement;
         let node = self.nodes.get_mut(&id).expect("the node has just joined");
-        if node.leases.len() < self.config.max_leases {
+        // One that needs what the node does not have is none of ours.
+        if node.leases.len() < self.config.max_leases && shape.needs.fits_in(&node.total) {
             node.leases.insert(lease);
             let state = LeaseState::Ending;
-            self.leases.insert(lease, Lease { client, node: id, shape, blocked, state });
+            self.leases.insert(lease, Lease { client, node: id, shape, devices, blocked, state });
             self.count(lease);
         }
     }

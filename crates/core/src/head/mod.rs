@@ -14,8 +14,11 @@
 
 mod check;
 mod clients;
+mod devices;
 mod families;
+mod fit;
 mod leases;
+mod never;
 mod nodes;
 mod recall;
 mod share;
@@ -27,7 +30,8 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead};
 use paceline_proto::{
-    ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start,
+    ClientId, ClusterId, Devices, Epoch, Facts, Incarnation, LeaseId, Names, NodeId, PlacementId, ProgramId,
+    Resources, Rule, Shape, SlotId, Start, Sum,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,11 +116,13 @@ pub struct Head {
     hungry: BTreeSet<ClientId>,
     nodes: BTreeMap<NodeId, Node>,
     /// What all nodes have together.
-    total: Resources,
+    total: Sum,
+    /// What custom resources are called.
+    names: Names,
     /// Nodes that take leases, by what is free; among equals the lowest id comes last.
     room: BTreeSet<(Resources, Reverse<NodeId>)>,
-    /// Nodes that are gone, what they had, and until when they are counted on.
-    departed: BTreeMap<NodeId, (Resources, Tick)>,
+    /// Nodes that are gone.
+    departed: BTreeMap<NodeId, Departed>,
     leases: BTreeMap<LeaseId, Lease>,
     granted: u64,
     turns: u64,
@@ -133,6 +139,11 @@ struct Client {
     link: ClientLink,
     /// How the programs are started that its shapes name.
     programs: BTreeMap<ProgramId, Start>,
+    /// What its shapes ask of nodes.
+    placements: BTreeMap<PlacementId, Rule>,
+    /// Its part of what there is not enough of, and who comes before whom; those of its root count.
+    weight: u32,
+    priority: i32,
     wants: BTreeMap<Shape, Want>,
     /// Its leases that are not yet ending.
     leases: BTreeMap<Shape, BTreeSet<LeaseId>>,
@@ -146,12 +157,12 @@ struct Client {
 }
 
 /// A client and the slots that are clients on its behalf.
-#[derive(Clone, Copy, PartialEq, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 struct Family {
     /// What their leases need together that are not yet ending, but for those whose task waits for others.
-    used: Resources,
-    /// What of that they were asked to give back.
-    recalled: Resources,
+    used: Sum,
+    /// What of it they keep when they have given back what they were asked for.
+    keeps: Sum,
 }
 
 enum ClientLink {
@@ -178,12 +189,20 @@ struct Node {
     incarnation: Incarnation,
     name: String,
     total: Resources,
+    facts: Facts,
+    devices: devices::Books,
     /// What its leases need; for a moment more than it has when tasks go on that had waited (HD-1).
     used: Resources,
     /// What is on its way back: leases recalled or ending.
     returning: Resources,
     leases: BTreeSet<LeaseId>,
     link: NodeLink,
+}
+
+/// A node that is gone, and until when it is counted on when a request is judged impossible.
+struct Departed {
+    node: Node,
+    until: Tick,
 }
 
 enum NodeLink {
@@ -195,6 +214,7 @@ struct Lease {
     client: ClientId,
     node: NodeId,
     shape: Shape,
+    devices: Devices,
     /// Its task waits for others and needs no CPUs.
     blocked: bool,
     state: LeaseState,
@@ -225,7 +245,8 @@ impl Head {
             families: BTreeMap::new(),
             hungry: BTreeSet::new(),
             nodes: BTreeMap::new(),
-            total: Resources::default(),
+            total: Sum::default(),
+            names: Names::new(),
             room: BTreeSet::new(),
             departed: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -280,8 +301,8 @@ impl Head {
                 NodeLink::Up { heard: at } | NodeLink::Down { until: at } => *at = *at + gap,
             }
         }
-        for (_, until) in self.departed.values_mut() {
-            *until = *until + gap;
+        for departed in self.departed.values_mut() {
+            departed.until = departed.until + gap;
         }
         self.settled_at = self.settled_at.map(|at| at + gap);
         self.deadline = self.deadline.map(|at| at + gap);

@@ -10,8 +10,8 @@ impl Node {
         match message {
             HeadToNode::Welcome { .. } => {}
             HeadToNode::Program { program, start } => self.on_program(now, program, start),
-            HeadToNode::Place { lease, client, shape } => {
-                self.on_place(now, Use { lease, client, shape }, out)
+            HeadToNode::Place { lease, client, shape, devices } => {
+                self.on_place(now, Use { lease, client, shape, devices }, out)
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),
@@ -34,6 +34,7 @@ impl Node {
             name: self.config.name.clone(),
             total: self.config.total,
             leases,
+            facts: self.config.facts.clone(),
         }));
         for (placement, death) in self.unreported.drain(..) {
             out.push(Effect::ToHead(NodeToHead::Ended { lease: placement.lease, death }));
@@ -122,5 +123,6 @@ impl Node {
 }
 
 fn placement(lease: Use, slot: SlotId) -> Placement {
-    Placement { lease: lease.lease, client: lease.client, slot, shape: lease.shape, blocked: false }
+    let Use { lease, client, shape, devices } = lease;
+    Placement { lease, client, slot, shape, blocked: false, devices }
 }

@@ -30,7 +30,8 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
 use paceline_proto::{
-    ClientId, Death, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, StartError,
+    ClientId, Death, Devices, Facts, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId,
+    Start, StartError,
 };
 use places::Backoff;
 use programs::Program;
@@ -46,6 +47,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     pub name: String,
     pub total: Resources,
+    /// What the machine is like.
+    pub facts: Facts,
     /// Generic slots kept ready beyond the CPUs.
     pub spares: u64,
     pub heartbeat: Duration,
@@ -72,6 +75,7 @@ impl Config {
             incarnation,
             name: String::new(),
             total,
+            facts: Facts::default(),
             spares: 0,
             heartbeat: Duration::from_secs(2),
             head_lost: Duration::from_secs(60),
@@ -267,6 +271,7 @@ enum State {
     },
     Warm {
         needs: Resources,
+        devices: Devices,
         until: Tick,
     },
     /// Told to leave, and killed at that time, or already killed.
@@ -282,6 +287,7 @@ struct Use {
     lease: LeaseId,
     client: ClientId,
     shape: Shape,
+    devices: Devices,
 }
 
 impl Node {

@@ -37,8 +37,8 @@ pub enum Error {
     /// The program that has the function could not be started.
     #[error("{task} cannot run, for {program} could not be started: {why}{}", quoted(why.words()))]
     NotStarted { task: &'static str, program: String, why: Box<StartError> },
-    #[error("no node can ever hold {task}, which needs {needs}: the largest has {largest}")]
-    Unplaceable { task: &'static str, needs: Resources, largest: Resources },
+    #[error("no node can ever hold {task}, which needs {needs}: {why}")]
+    Unplaceable { task: &'static str, needs: Box<Resources>, why: String },
     /// Arguments or value could not be made into bytes.
     #[error("{what} of {task} cannot be encoded: {message}")]
     Encode { task: &'static str, what: &'static str, message: String },
@@ -145,7 +145,7 @@ impl Error {
                 }
             },
             Error::NoSuchTask { .. } => "is the function marked #[paceline::task] and its crate linked?",
-            Error::Unplaceable { .. } => "ask for fewer CPUs, or start the cluster with more",
+            Error::Unplaceable { .. } => "ask for less, or start the cluster with more",
             Error::Encode { .. } => "derive serde::Serialize, and use string or integer keys in maps",
             Error::Decode { .. } => "types whose Serialize and Deserialize differ cannot travel",
             Error::QueueFull { .. } => "submit() waits for room; or raise queue_tasks() or queue_bytes()",
@@ -176,7 +176,9 @@ impl Error {
             Outcome::NotStarted(failed) => {
                 Error::NotStarted { task, program: failed.path, why: Box::new(failed.why) }
             }
-            Outcome::Unplaceable { needs, largest } => Error::Unplaceable { task, needs, largest },
+            Outcome::Unplaceable(refused) => {
+                Error::Unplaceable { task, needs: Box::new(refused.needs), why: refused.why }
+            }
             Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }
     }

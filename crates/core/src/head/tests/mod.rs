@@ -110,9 +110,14 @@ impl Bench {
             slot: SlotId(number),
             shape: Shape::cpus(1),
             blocked: false,
+            devices: Devices::default(),
         };
         let leases = leases.iter().map(placement).collect();
-        self.node_says(node, NodeToHead::Join { node, incarnation, name: "test".into(), total, leases })
+        let facts = Facts::default();
+        self.node_says(
+            node,
+            NodeToHead::Join { node, incarnation, name: "test".into(), total, leases, facts },
+        )
     }
 
     fn placed(&mut self, node: NodeId, number: u64) -> Vec<Effect> {
@@ -149,7 +154,10 @@ fn welcome_node(node: NodeId) -> Effect {
 }
 
 fn place(node: NodeId, number: u64, client: ClientId, shape: Shape) -> Effect {
-    Effect::ToNode(node, HeadToNode::Place { lease: lease(number), client, shape })
+    Effect::ToNode(
+        node,
+        HeadToNode::Place { lease: lease(number), client, shape, devices: Devices::default() },
+    )
 }
 
 fn end(node: NodeId, number: u64) -> Effect {

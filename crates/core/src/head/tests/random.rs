@@ -142,6 +142,7 @@ impl Model {
             name: String::new(),
             total: Resources::cpus(id.0),
             leases: node.leases.values().copied().collect(),
+            facts: Facts::default(),
         };
         self.handle(Event::FromNode(id, join));
     }
@@ -210,10 +211,10 @@ impl Model {
     fn node_reads(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).unwrap();
         match node.inbox.pop_front() {
-            Some(HeadToNode::Place { lease, client, shape }) => {
+            Some(HeadToNode::Place { lease, client, shape, devices }) => {
                 self.slots += 1;
                 let slot = SlotId(self.slots);
-                node.leases.insert(lease, Placement { lease, client, slot, shape, blocked: false });
+                node.leases.insert(lease, Placement { lease, client, slot, shape, blocked: false, devices });
                 let running = node.leases.values().filter(|it| !it.blocked);
                 let used = running.fold(Resources::default(), |sum, it| sum.plus(&it.shape.needs));
                 // Tasks that went on may need more for a while; then nothing is placed, but this one may have been before.

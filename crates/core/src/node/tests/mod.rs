@@ -84,7 +84,8 @@ impl Bench {
     }
 
     fn place(&mut self, lease: u128, client: ClientId, shape: Shape) -> Vec<Effect> {
-        self.handle(Event::FromHead(HeadToNode::Place { lease: LeaseId(lease), client, shape }))
+        let devices = Devices::default();
+        self.handle(Event::FromHead(HeadToNode::Place { lease: LeaseId(lease), client, shape, devices }))
     }
 
     fn end(&mut self, lease: u128) -> Vec<Effect> {
@@ -138,6 +139,7 @@ fn bind(slot: u64, client: ClientId, shape: Shape) -> Effect {
             needs: shape.needs,
             total: Resources::default(),
             own: shape.program.is_own(),
+            devices: Devices::default(),
         },
     )
 }
@@ -170,6 +172,7 @@ fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
         slot: SlotId(slot),
         shape: Shape::cpus(1),
         blocked: false,
+        devices: Devices::default(),
     };
     Effect::ToHead(NodeToHead::Join {
         node: NodeId(1),
@@ -177,6 +180,7 @@ fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
         name: String::new(),
         total: Resources::cpus(cpus),
         leases: leases.iter().map(placement).collect(),
+        facts: Facts::default(),
     })
 }
 

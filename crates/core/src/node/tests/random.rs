@@ -177,7 +177,7 @@ impl Model {
                 let message = HeadToNode::Program { program: shape.program, start: Start::default() };
                 self.handle(Event::FromHead(message));
             }
-            let place = HeadToNode::Place { lease, client, shape };
+            let place = HeadToNode::Place { lease, client, shape, devices: Devices::default() };
             self.handle(Event::FromHead(place.clone()));
             if self.random.below(8) == 0 && self.leases.contains(&lease) {
                 self.handle(Event::FromHead(place));
