@@ -9,6 +9,7 @@ use crate::frame::Frame;
 use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, PlacementId, ProgramId, SlotId};
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
+use crate::question::{Answer, NodeQuestion, Question};
 use crate::resources::{Devices, Resources, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,8 @@ pub enum ClientToHead {
     Bye,
     /// The client is the slot that has this lease, and works for the task that runs under it.
     Under { lease: LeaseId },
+    /// Asks the head something. May come without a `Hello`, from one that only asks.
+    Ask { number: u64, question: Question },
     /// What a placement that shapes name asks of nodes. Comes before the first of them; said again, it changes nothing.
     Placement { id: PlacementId, rule: Rule },
     /// What custom resources are called that shapes ask for.
@@ -82,6 +85,13 @@ pub enum HeadToClient {
         #[serde(with = "serde_bytes")]
         text: Vec<u8>,
     },
+    /// The answer to the question of this number.
+    Answer {
+        number: u64,
+        text: Answer,
+    },
+    /// The cluster is closing: nothing more comes of it.
+    Bye,
     /// A request for leases of this shape has waited for a while; `why` says for what, for people.
     Waits {
         shape: Shape,
@@ -129,6 +139,13 @@ pub enum NodeToHead {
         lease: LeaseId,
         blocked: bool,
     },
+    /// The answer to the head's question of this number.
+    Answer {
+        number: u64,
+        text: Answer,
+    },
+    /// The node wants to go: let it finish what it runs, then say goodbye.
+    Leaving,
 }
 
 /// Head to node.
@@ -155,8 +172,13 @@ pub enum HeadToNode {
     End {
         lease: LeaseId,
     },
-    /// The cluster is closing.
+    /// The cluster is closing, or the node was asked to leave: end everything and go.
     Bye,
+    /// The head wants to know something.
+    Ask {
+        number: u64,
+        question: NodeQuestion,
+    },
 }
 
 /// A lease as its node knows it.

@@ -18,6 +18,7 @@ pub mod ids;
 pub mod open;
 pub mod placement;
 pub mod program;
+pub mod question;
 pub mod resources;
 pub mod version;
 

@@ -166,6 +166,11 @@ impl Resources {
         self.cpus.div_ceil(UNIT).max(1)
     }
 
+    /// Every resource by its name, in the units people use.
+    pub fn amounts(&self) -> Vec<(String, f64)> {
+        vec![("cpus".into(), self.cpus as f64 / UNIT as f64)]
+    }
+
     pub fn fits_in(&self, other: &Resources) -> bool {
         self.cpus <= other.cpus
             && self.gpus <= other.gpus
@@ -463,8 +468,9 @@ mod tests {
         assert_eq!(one.minus(&other), None);
         assert!(one.fits_in(&other) && !other.fits_in(&one));
         assert_eq!(of(&[Part::Custom("a", 1.0)]).times_in(&one.plus(&other)), 2);
-        let five = ["a", "b", "c", "d", "e"].iter().map(|name| Part::Custom(name, 1.0));
-        let all = five.fold(Some(Resources::default()), |sum, part| sum.and_then(|sum| sum.with(part)));
+        let mut five = ["a", "b", "c", "d", "e"].iter().map(|name| Part::Custom(name, 1.0));
+
+        let all = five.try_fold(Resources::default(), |sum, part| sum.with(part));
         assert_eq!(all, None, "too many kinds");
     }
 

@@ -180,6 +180,8 @@ impl Sim {
             ClientToHead::Hello { .. } | ClientToHead::Program { .. } | ClientToHead::Release { .. } => {
                 Repeat::Later
             }
+            ClientToHead::Want { .. } | ClientToHead::Under { .. } => Repeat::AtOnce,
+            ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
             ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
                 Repeat::AtOnce
@@ -221,8 +223,10 @@ impl Sim {
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
-            | HeadToClient::Unplaceable { .. }
-            | HeadToClient::Waits { .. } => {}
+            | HeadToClient::Answer { .. }
+            | HeadToClient::Bye
+            | HeadToClient::Unplaceable { .. } => {}
+            HeadToClient::Unplaceable { .. } | HeadToClient::Waits { .. } => {}
         }
         self.client_handles(client, Event::FromHead(message));
     }

@@ -214,7 +214,8 @@ impl<Ticket: Clone> Client<Ticket> {
             }
             HeadToClient::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
             // Printed by the shell; nothing to decide.
-            HeadToClient::Output { .. } | HeadToClient::Waits { .. } => {}
+            HeadToClient::Output { .. } | HeadToClient::Answer { .. } | HeadToClient::Waits { .. } => {}
+            HeadToClient::Bye => {}
         }
     }
 

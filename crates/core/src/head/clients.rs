@@ -31,6 +31,8 @@ impl Head {
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),
             ClientToHead::Under { lease } => self.on_under(from, lease),
+            // The shell answers.
+            ClientToHead::Ask { .. } => {}
             ClientToHead::Placement { id, rule } => self.on_placement(from, id, rule),
             ClientToHead::Named { resources } => self.learn_names(resources),
             ClientToHead::Standing { weight, priority } => self.on_standing(from, weight, priority),

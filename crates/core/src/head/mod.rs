@@ -18,6 +18,7 @@ mod devices;
 mod families;
 mod fit;
 mod leases;
+mod leaving;
 mod never;
 mod nodes;
 mod recall;
@@ -91,6 +92,10 @@ pub enum Event {
     FromNode(NodeId, NodeToHead),
     /// The node's link is gone.
     NodeDown(NodeId),
+    /// Let this node finish what it runs and go.
+    Drain(NodeId),
+    /// The cluster is to end: everybody is told to go.
+    Close,
     /// An alarm that was asked for.
     Tick,
 }
@@ -132,6 +137,10 @@ pub struct Head {
     deadline: Option<Tick>,
     /// Something changed that may let a lease be granted.
     dirty: bool,
+    /// Nodes that are to go.
+    leaving: BTreeSet<NodeId>,
+    /// The cluster is ending.
+    closing: bool,
 }
 
 struct Client {
@@ -197,6 +206,8 @@ struct Node {
     returning: Resources,
     leases: BTreeSet<LeaseId>,
     link: NodeLink,
+    /// It was told to go.
+    dismissed: bool,
 }
 
 /// A node that is gone, and until when it is counted on when a request is judged impossible.
@@ -255,6 +266,8 @@ impl Head {
             settled_at: None,
             deadline: None,
             dirty: false,
+            leaving: BTreeSet::new(),
+            closing: false,
         }
     }
 
@@ -265,12 +278,15 @@ impl Head {
             Event::FromClient(client, message) => self.on_client(now, client, message, out),
             Event::ClientDown { client, dead } => self.on_client_down(now, client, dead, out),
             Event::FromNode(node, message) => self.on_node(now, node, message, out),
-            Event::NodeDown(node) => self.on_node_down(now, node),
+            Event::NodeDown(node) => self.on_node_down(now, node, out),
+            Event::Drain(node) => self.on_drain(node, out),
+            Event::Close => self.on_close(out),
             Event::Tick => self.dirty = true,
         }
-        if std::mem::take(&mut self.dirty) {
+        if std::mem::take(&mut self.dirty) && !self.closing {
             self.share(now, out);
         }
+        self.dismiss(out);
         out.extend(self.alarm.on_settled(now, self.deadline).map(Effect::WakeAt));
         debug_assert_eq!(self.check(), Ok(()));
     }
