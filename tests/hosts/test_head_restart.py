@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lab import Host, Lab
+from lab import Host, Lab, Running
 from lab.cluster import Cluster, daemon, tell
 from support.waiting import wait_until
 
@@ -55,6 +55,11 @@ def so_far(output: str) -> int:
     return int(lines[-1].split()[-1]) if lines else 0
 
 
+def wait_for_progress(script: Running) -> None:
+    before = so_far(script.output())
+    wait_until(lambda: so_far(script.output()) > before or script.ended(), "progress", 40, script.transcript)
+
+
 def restart_in_the_middle(cluster: Cluster, lab: Lab, total: int, kills: int) -> None:
     alice, bob = lab.hosts["alice"], lab.hosts["bob"]
     script = cluster.client(alice, MAP, str(total))
@@ -65,7 +70,6 @@ def restart_in_the_middle(cluster: Cluster, lab: Lab, total: int, kills: int) ->
     join_line = cluster.join_line()  # before: nobody is there to make a token later
 
     kill_head(cluster)
-    before = so_far(script.output())
     lab.power_off(lab.hosts["node1"])
     tell(bob, "ask")
     second.said("asking")
@@ -73,7 +77,7 @@ def restart_in_the_middle(cluster: Cluster, lab: Lab, total: int, kills: int) ->
     cluster.give_key(late)
     joining = late.start(*join_line, "--cpus", "2")
     # The leases that alice holds on living nodes go on without any head.
-    wait_until(lambda: so_far(script.output()) > before or script.ended(), "work to go on", 20, script.transcript)
+    wait_for_progress(script)
     joining.wait(20)  # there is no head: that is said at once
 
     cluster.start()
@@ -83,8 +87,7 @@ def restart_in_the_middle(cluster: Cluster, lab: Lab, total: int, kills: int) ->
     victims = random.Random(total)
     for _ in range(kills):
         kill_something(lab, victims)
-        before = so_far(script.output())
-        wait_until(lambda before=before: so_far(script.output()) > before or script.ended(), "progress", 40)
+        wait_for_progress(script)
     done = script.wait(240).ok()
     second.wait(20).ok()
     assert "late" in done.stdout.splitlines()[-1].split()
@@ -156,7 +159,5 @@ def test_nodes_without_a_head_end_themselves(lab: Lab) -> None:
     cluster.wait_for_nodes("node1", "node2")
     lab.power_off(cluster.head)
     began = time.monotonic()
-    for name in ("node1", "node2"):
-        host = lab.hosts[name]
-        wait_until(lambda host=host: not host.traces().processes, f"{name} to end itself", 30, host.traces)
+    lab.assert_nothing_left(within=30)
     assert time.monotonic() - began > 8

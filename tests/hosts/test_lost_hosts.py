@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 from lab import Lab
 from lab.cluster import Cluster, daemon, tell
@@ -74,7 +75,7 @@ os._exit(0)
 
 def inner_pid(pid: int) -> int:
     """The pid of a process as its own host counts."""
-    for line in open(f"/proc/{pid}/status"):
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("NSpid:"):
             return int(line.split()[-1])
     raise ProcessLookupError(pid)

@@ -8,7 +8,6 @@ import pytest
 
 from lab import Lab
 from lab.cluster import Cluster, tell
-from support.waiting import wait_until
 
 WHERE = """
 @pl.remote
@@ -46,8 +45,7 @@ def test_a_new_node_is_used_at_once_and_a_drained_one_finishes(cluster: Cluster,
     script.said("late")
     cluster.head.run("paceline", "node", "drain", "node1").ok()
     cluster.wait_for_nodes("head", "node2", "late")
-    node1 = lab.hosts["node1"]
-    wait_until(lambda: not node1.traces(), "the drained node to leave nothing", state=node1.traces)
+    lab.assert_nothing_left(lab.hosts["node1"])
     tell(alice, "enough")
     script.wait(20).ok()
 
@@ -66,8 +64,7 @@ def test_stop_leaves_nothing_on_any_host(cluster: Cluster, lab: Lab) -> None:
     """
     cluster.client(alice, work.replace("\n    ", "\n")).wait(20).ok()
     cluster.stop()
-    for host in lab.hosts.values():
-        wait_until(lambda host=host: not host.traces(), f"nothing to be left on {host.name}", 5, host.traces)
+    lab.assert_nothing_left()
     assert cluster.head.run("paceline", "status").stdout.strip() == "no active cluster"
 
 
@@ -91,8 +88,7 @@ def test_stop_ends_nodes_in_the_middle_of_work(cluster: Cluster, lab: Lab) -> No
     cluster.stop()
     # The client hears of it, and does not wait for what will never come.
     script.wait(20).ok()
-    for host in lab.hosts.values():
-        wait_until(lambda host=host: not host.traces(), f"nothing to be left on {host.name}", 5, host.traces)
+    lab.assert_nothing_left()
 
 
 def test_two_clusters_on_the_same_hosts_do_not_meet(lab: Lab) -> None:
@@ -107,8 +103,7 @@ def test_two_clusters_on_the_same_hosts_do_not_meet(lab: Lab) -> None:
     status = status["clusters"][0] if "clusters" in status else status
     assert sorted(node["name"] for node in status["nodes"]) == ["head", "other"]
     head.run("paceline", "stop", "--name", "blue").ok()
-    for host in (head, other):
-        wait_until(lambda host=host: not host.traces(), f"nothing to be left on {host.name}", 5, host.traces)
+    lab.assert_nothing_left()
 
 
 @pytest.mark.parametrize("dead", ["client", "script"])

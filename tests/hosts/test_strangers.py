@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from lab import Capture, Lab
-from lab.cluster import KEY, PORT, Cluster, tell
+from lab import Capture, Host, Lab
+from lab.cluster import KEY, PORT, Cluster, daemon, tell
 from support.waiting import wait_until
 
 MARK = b"this argument must never be seen "
@@ -133,8 +135,6 @@ print("done", flush=True)
 
 
 def resident(lab: Lab, name: str) -> int:
-    from lab.cluster import daemon
-
     for line in Path(f"/proc/{daemon(lab.hosts[name]).pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])
@@ -212,7 +212,6 @@ def dump(x):
                 parts.append(open(path, "rb").read(1 << 20))
         except OSError:
             pass
-    # The digests of all windows would be too many; the key's halves come as hashes of a few forms.
     import hashlib
     wanted = set(bytes.fromhex(digest) for digest in x["digests"])
     sizes = x["sizes"]
@@ -236,30 +235,32 @@ for result in [dump.submit(query) for _ in range(6)]:
 """
 
 
+def forms_of(key: bytes) -> list[bytes]:
+    """A key as its file has it, as bytes, and as either is commonly written."""
+    forms = {key}
+    if len(key) == 64:
+        forms.add(bytes.fromhex(key.decode()))
+    elif len(key) in (43, 44):
+        forms.add(base64.urlsafe_b64decode(key.ljust(44, b"=")))
+    for raw in [form for form in forms if len(form) == 32]:
+        forms |= {raw.hex().encode(), base64.b64encode(raw), base64.urlsafe_b64encode(raw)}
+    return sorted(forms)
+
+
+def look_for(host: Host, forms: list[bytes]) -> None:
+    """The key goes to the task only as hashes and first bytes, so that the search cannot find itself."""
+    query = {
+        "digests": [hashlib.sha256(form).hexdigest() for form in forms],
+        "sizes": [len(form) for form in forms],
+        "firsts": [list(form[:2]) for form in forms],
+    }
+    (host.files / "srv/query").write_text(json.dumps(query))
+
+
 @pytest.mark.slow
 def test_a_task_does_not_find_the_key_in_its_own_process(cluster: Cluster, lab: Lab) -> None:
-    """The key goes to the task only as hashes, so that the search cannot find itself."""
-    import hashlib
-    import json
-
     alice = lab.hosts["alice"]
-    key = (alice.files / KEY[1:]).read_bytes().strip()
-    forms = {key}
-    for decode in (lambda: bytes.fromhex(key.decode()), lambda: base64.b64decode(key, validate=True)):
-        try:
-            forms.add(decode())
-        except ValueError:
-            pass
-    raw = [form for form in forms if len(form) == 32]
-    for form in raw:
-        forms |= {form.hex().encode(), base64.b64encode(form)}
-    listed = sorted(forms)
-    query = {
-        "digests": [hashlib.sha256(form).hexdigest() for form in listed],
-        "sizes": [len(form) for form in listed],
-        "firsts": [list(form[:2]) for form in listed],
-    }
-    (alice.files / "srv/query").write_text(json.dumps(query))
+    look_for(alice, forms_of((alice.files / KEY[1:]).read_bytes().strip()))
     done = cluster.client(alice, DUMP).wait(50).ok()
     lines = [line for line in done.stdout.splitlines() if line and line[0].isdigit()]
     assert len(lines) == 6
@@ -271,13 +272,9 @@ def test_a_task_does_not_find_the_key_in_its_own_process(cluster: Cluster, lab: 
 
 def test_the_search_for_the_key_finds_what_is_there(lab: Lab) -> None:
     """The same search in a process that does hold the key: the test above can fail."""
-    import hashlib
-    import json
-
     alice = lab.host("alice")
     key = os.urandom(32)
-    query = {"digests": [hashlib.sha256(key).hexdigest()], "sizes": [32], "firsts": [list(key[:2])]}
-    (alice.files / "srv/query").write_text(json.dumps(query))
+    look_for(alice, [key])
     (alice.files / "srv/held").write_bytes(key)
     body = DUMP.replace("@pl.remote\n", "").split("import json")[0]
     script = "import os, socket, json\nheld = open('/srv/held', 'rb').read()\n" + body
