@@ -127,3 +127,83 @@ time.sleep(600)
         lab.power_off(alice)
         limit = 40.0  # nobody says so: `client_lost` is 30 s
     cluster.wait_for(lambda status: not status["clients"] and not status["leases"], "the client to be gone", limit)
+
+
+NESTED = """
+@pl.remote
+def leaf(x):
+    time.sleep(0.01)
+    return socket.gethostname()
+
+@pl.remote
+def branch(x):
+    return socket.gethostname(), sorted(set(leaf.map(range(60), chunksize=1)))
+
+for here, below in branch.map(range(6), chunksize=1):
+    print(here, "asked", *below, flush=True)
+"""
+
+
+def test_tasks_on_other_hosts_submit_tasks(cluster: Cluster, lab: Lab) -> None:
+    done = cluster.client(lab.hosts["alice"], NESTED).wait(40).ok()
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert len(lines) == 6
+    assert len({line[0] for line in lines}) > 1
+    # A task's own tasks may run on any host, by data links between hosts that no client has.
+    assert any(set(line[2:]) - {line[0]} for line in lines)
+
+
+def test_what_remote_code_prints_and_raises_comes_home(cluster: Cluster, lab: Lab) -> None:
+    script = """
+@pl.remote
+def speak(x):
+    print("hello from", socket.gethostname(), flush=True)
+    time.sleep(0.05)
+    if x == 30:
+        raise ValueError(f"no {x} on {socket.gethostname()}")
+
+try:
+    speak.map(range(60), chunksize=1)
+except ValueError as error:
+    print(repr(error))
+"""
+    done = cluster.client(lab.hosts["alice"], script).wait(30).ok()
+    assert "ValueError('no 30 on " in done.stdout
+    for host in ("head", "node1", "node2"):
+        assert f"hello from {host}" in done.stdout, done.transcript()
+
+
+def test_a_cluster_by_ipv6(lab: Lab) -> None:
+    head, node1, alice = lab.host("head"), lab.host("node1"), lab.host("alice")
+    head.run("paceline", "start", "--bind", "::", "--cpus", "0").ok()
+    token = json.loads(head.run("paceline", "token", "--json").ok().stdout)["token"]
+    node1.run("paceline", "join", "[fd77:1::1]:7077", "--token", token, "--cpus", "2").ok()
+    key = next((head.files / "root").rglob("clusters/*/key"))
+    (alice.files / "srv/key").write_bytes(key.read_bytes())
+    (alice.files / "srv/key").chmod(0o600)
+    script = """
+import paceline as pl
+pl.connect("[fd77:1::1]:7077", key_file="/srv/key")
+print(pl.map(abs, [-1, 2, -3], engine="cluster"))
+"""
+    assert alice.python(script).ok().stdout == "[1, 2, 3]\n"
+
+
+@pytest.mark.parametrize("given", ["right horse", "wrong horse"])
+def test_a_password(lab: Lab, given: str) -> None:
+    head, alice = lab.host("head"), lab.host("alice")
+    (head.files / "srv/password").write_text("right horse\n")
+    (head.files / "srv/password").chmod(0o600)
+    head.run("paceline", "start", "--bind", "0.0.0.0", "--cpus", "2", "--password-file", "/srv/password").ok()
+    script = f"""
+import paceline as pl
+pl.connect("head:7077", password={given!r})
+print(pl.map(abs, [-1, 2, -3], engine="cluster"))
+"""
+    done = alice.python(script)
+    if given == "right horse":
+        assert done.ok().stdout == "[1, 2, 3]\n"
+    else:
+        assert done.returncode != 0
+        assert "head:7077" in done.stderr
+        assert "password" in done.stderr
