@@ -9,4 +9,4 @@ mod links;
 mod message;
 mod service;
 
-pub use service::{Handle, Service, service};
+pub use service::{End, Handle, Service, service};

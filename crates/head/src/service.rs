@@ -5,6 +5,7 @@ use crate::message::FromHead;
 use paceline_core::Tick;
 use paceline_core::head::{Config, Effect, Event, Head, Status};
 use paceline_net::{alarm, clock};
+use paceline_proto::Epoch;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -44,27 +45,37 @@ impl Handle {
     }
 }
 
+/// Why a head ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It was told to, or nobody can reach it any more.
+    Closed,
+    /// A later start of the same head exists; this one must not go on.
+    Superseded { by: Epoch },
+}
+
 /// A head, ready to run.
 pub struct Service {
     core: Head,
     requests: mpsc::UnboundedReceiver<Request>,
     wake: Option<Tick>,
+    superseded: Option<Epoch>,
 }
 
 /// A head and the way to reach it. What is sent before it runs is not lost.
 pub fn service(config: Config) -> (Service, Handle) {
     let (sender, requests) = mpsc::unbounded_channel();
-    (Service { core: Head::new(config), requests, wake: None }, Handle { requests: sender })
+    (Service { core: Head::new(config), requests, wake: None, superseded: None }, Handle { requests: sender })
 }
 
 impl Service {
     /// Be the head until told to end. Runs on any tokio runtime.
-    pub async fn run(mut self) {
+    pub async fn run(mut self) -> End {
         let (sender, mut arrivals) = mpsc::channel(INBOX);
         let mut links = Links::new(sender);
         let mut closing = None;
         // Nodes that end are heard out: there may be something for clients in it.
-        while closing.is_none() || links.has_nodes() {
+        while self.superseded.is_none() && (closing.is_none() || links.has_nodes()) {
             tokio::select! {
                 // Requests first, or a flood of messages would keep the head from ending.
                 biased;
@@ -90,7 +101,11 @@ impl Service {
                 }
             }
         }
+        if let Some(by) = self.superseded {
+            return End::Superseded { by };
+        }
         links.drain(FAREWELL).await;
+        End::Closed
     }
 
     fn step(&mut self, event: Event, links: &mut Links) {
@@ -103,6 +118,11 @@ impl Service {
                 }
                 Effect::ToNode(node, message) => links.send(Peer::Node(node), &FromHead::Node(message)),
                 Effect::DropNode(node) => links.drop_peer(Peer::Node(node)),
+                Effect::DropClient(client) => links.drop_peer(Peer::Client(client)),
+                Effect::Superseded { by } => {
+                    tracing::error!(start = by.number(), "a later start of this head exists: this one ends");
+                    self.superseded = Some(by);
+                }
                 Effect::WakeAt(at) => self.wake = Some(at),
             }
         }

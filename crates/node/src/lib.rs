@@ -22,5 +22,5 @@ mod slots;
 mod words;
 mod zygote;
 
-pub use requests::{Handle, Options, Uplink};
+pub use requests::{Handle, Headless, Options, Uplink};
 pub use service::{Service, service};

@@ -8,6 +8,9 @@ use tokio::sync::mpsc;
 /// Hands a link to the head.
 pub type Uplink = Arc<dyn Fn(OwnedFd) + Send + Sync>;
 
+/// Told whenever the link to the head has ended: another is wanted ([`Handle::join`]).
+pub type Headless = Arc<dyn Fn() + Send + Sync>;
+
 /// What a node needs to start.
 #[derive(Clone)]
 pub struct Options {
@@ -18,6 +21,7 @@ pub struct Options {
     pub variables: Vec<(String, String)>,
     /// How its slots reach the head, to be clients themselves.
     pub uplink: Uplink,
+    pub headless: Headless,
 }
 
 pub(crate) enum Request {

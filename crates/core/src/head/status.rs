@@ -27,7 +27,7 @@ pub struct LeaseStatus {
     pub client: ClientId,
     pub node: NodeId,
     pub shape: Shape,
-    /// One of "placing", "held", "recalled", "ending".
+    /// One of "placing", "held", "recalled", "broken", "ending", "unclaimed".
     pub state: &'static str,
 }
 
@@ -54,7 +54,9 @@ impl Head {
                         LeaseState::Placing => "placing",
                         LeaseState::Held { .. } => "held",
                         LeaseState::Recalled { .. } => "recalled",
+                        LeaseState::Broken => "broken",
                         LeaseState::Ending => "ending",
+                        LeaseState::Unclaimed { .. } => "unclaimed",
                     },
                 })
                 .collect(),
