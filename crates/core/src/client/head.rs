@@ -48,6 +48,10 @@ impl HeadLink {
         }
     }
 
+    pub fn forget_links(&mut self) {
+        self.down.clear();
+    }
+
     pub fn is_lost(&self) -> bool {
         self.lost
     }

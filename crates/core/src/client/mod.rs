@@ -289,6 +289,7 @@ impl<Ticket: Clone> Client<Ticket> {
             out.push(Effect::Close { key: LeaseKey(key) });
         }
         self.lease_keys.clear();
+        self.head.forget_links();
         out.push(Effect::ToHead(ClientToHead::Bye));
         count
     }
