@@ -1,8 +1,10 @@
 //! What is asked of the node from outside.
 
 use paceline_core::node::{Config, Status};
+use paceline_proto::question::{Answer, NodeQuestion};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Hands a link to the head.
@@ -10,6 +12,8 @@ pub type Uplink = Arc<dyn Fn(OwnedFd) + Send + Sync>;
 
 /// Told whenever the link to the head has ended: another is wanted ([`Handle::join`]).
 pub type Headless = Arc<dyn Fn() + Send + Sync>;
+/// Answers what only the process around the node knows: its logs, and more about its status, as JSON fields.
+pub type Answers = Arc<dyn Fn(&NodeQuestion) -> Answer + Send + Sync>;
 
 /// What a node needs to start.
 #[derive(Clone)]
@@ -22,12 +26,15 @@ pub struct Options {
     /// How its slots reach the head, to be clients themselves.
     pub uplink: Uplink,
     pub headless: Headless,
+    /// Answers the head's questions that are not about slots.
+    pub answers: Option<Answers>,
 }
 
 pub(crate) enum Request {
     Head(OwnedFd),
     Offer(OwnedFd),
     Status(Box<dyn FnOnce(Status) + Send>),
+    Leave(Duration),
     Close,
 }
 
@@ -52,6 +59,11 @@ impl Handle {
     /// Ask how things stand. The answer never comes if the node has ended.
     pub fn status(&self, answer: impl FnOnce(Status) + Send + 'static) {
         let _ = self.requests.send(Request::Status(Box::new(answer)));
+    }
+
+    /// Let what runs come to its end, for so long at most, then end as by `close`.
+    pub fn leave(&self, within: Duration) {
+        let _ = self.requests.send(Request::Leave(within));
     }
 
     /// End every slot, the zygote and the node.

@@ -8,6 +8,7 @@ use paceline_proto::control::{
 };
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
+use paceline_proto::question::{NodeQuestion, Question};
 use paceline_proto::{
     Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, MemoryUse,
     NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId, open,
@@ -122,6 +123,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Under { lease },
         ClientToHead::Broken { lease },
         ClientToHead::Heartbeat { beat: 7 },
+        ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape },
         HeadToClient::Recall { lease },
@@ -131,6 +133,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
         HeadToClient::Heartbeat { beat: 7 },
+        HeadToClient::Answer { number: 3, text: Ok("{}".into()) },
+        HeadToClient::Bye,
         NodeToHead::Join {
             node,
             incarnation: Incarnation(1),
@@ -156,6 +160,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
         },
         NodeToHead::Heartbeat { beat: 1 << 40 },
         NodeToHead::Blocked { lease, blocked: true },
+        NodeToHead::Answer { number: 4, text: Err("no".into()) },
+        NodeToHead::Leaving,
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Program { program, start },
         HeadToNode::Place { lease, client, shape, holder: client },
@@ -163,6 +169,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToNode::Bye,
         HeadToNode::Heartbeat { beat: 7 },
         HeadToNode::Heard { lease },
+        HeadToNode::Ask { number: 4, question: NodeQuestion::Status },
         NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true },
         NodeToSlot::Attach { lease },
         NodeToSlot::Detach { lease },

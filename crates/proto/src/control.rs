@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::frame::Frame;
 use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, SlotId};
 use crate::program::{Start, StartError};
+use crate::question::{Answer, NodeQuestion, Question};
 use crate::resources::{Resources, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,8 @@ pub enum ClientToHead {
     Broken { lease: LeaseId },
     /// The client is there. The head sends the number back, which only the client understands.
     Heartbeat { beat: u64 },
+    /// Asks the head something. May come without a `Hello`, from one that only asks.
+    Ask { number: u64, question: Question },
 }
 
 /// Head to client.
@@ -80,6 +83,13 @@ pub enum HeadToClient {
     Heartbeat {
         beat: u64,
     },
+    /// The answer to the question of this number.
+    Answer {
+        number: u64,
+        text: Answer,
+    },
+    /// The cluster is closing: nothing more comes of it.
+    Bye,
 }
 
 /// Node to head.
@@ -111,6 +121,10 @@ pub enum NodeToHead {
     Heartbeat { beat: u64 },
     /// The task that runs under this lease waits for others, and does not need its CPUs meanwhile; or it goes on.
     Blocked { lease: LeaseId, blocked: bool },
+    /// The answer to the head's question of this number.
+    Answer { number: u64, text: Answer },
+    /// The node wants to go: let it finish what it runs, then say goodbye.
+    Leaving,
 }
 
 /// Head to node.
@@ -137,7 +151,7 @@ pub enum HeadToNode {
     End {
         lease: LeaseId,
     },
-    /// The cluster is closing.
+    /// The cluster is closing, or the node was asked to leave: end everything and go.
     Bye,
     /// The answer to a node's.
     Heartbeat {
@@ -146,6 +160,11 @@ pub enum HeadToNode {
     /// The head knows how this lease ended: it need not be told again.
     Heard {
         lease: LeaseId,
+    },
+    /// The head wants to know something.
+    Ask {
+        number: u64,
+        question: NodeQuestion,
     },
 }
 

@@ -184,7 +184,7 @@ impl Sim {
             | ClientToHead::Broken { .. }
             | ClientToHead::Heartbeat { .. } => Repeat::Later,
             ClientToHead::Want { .. } | ClientToHead::Under { .. } => Repeat::AtOnce,
-            ClientToHead::Bye => Repeat::Never,
+            ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
         };
         self.note(|_| format!("client {client} -> head: {message:?}"));
         if let Some(link) = self.clients[client].head {
@@ -222,6 +222,8 @@ impl Sim {
             | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
             | HeadToClient::Heartbeat { .. }
+            | HeadToClient::Answer { .. }
+            | HeadToClient::Bye
             | HeadToClient::Unplaceable { .. } => {}
         }
         self.client_handles(client, Event::FromHead(message));

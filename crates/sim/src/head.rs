@@ -70,6 +70,8 @@ impl Sim {
             HeadToClient::Granted { .. } => Repeat::AtOnce,
             HeadToClient::ProgramFailed { .. }
             | HeadToClient::Unplaceable { .. }
+            | HeadToClient::Answer { .. }
+            | HeadToClient::Bye
             | HeadToClient::Output { .. } => Repeat::Never,
         };
         self.ledger.tally.recalls += u64::from(matches!(message, HeadToClient::Recall { .. }));
@@ -85,7 +87,7 @@ impl Sim {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
             HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } => Repeat::Later,
             HeadToNode::Place { .. } => Repeat::AtOnce,
-            HeadToNode::Bye => Repeat::Never,
+            HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };
         self.note(|_| format!("head -> {node:?}: {message:?}"));
         if let Some(&link) = self.head.nodes.get(&node) {

@@ -32,6 +32,8 @@ impl Head {
             ClientToHead::Under { lease } => self.on_under(from, lease),
             ClientToHead::Broken { lease } => self.on_broken(from, lease, out),
             ClientToHead::Heartbeat { beat } => self.on_client_beat(now, from, beat, out),
+            // The shell answers.
+            ClientToHead::Ask { .. } => {}
         }
     }
 

@@ -26,6 +26,8 @@ impl Node {
             // Whoever answers has read what was said when the beat was sent.
             HeadToNode::Heartbeat { beat } => self.fresh = self.fresh.max(Some(Tick(beat).min(now))),
             HeadToNode::Heard { lease } => self.ends.retain(|(placement, _)| placement.lease != lease),
+            // The shell answers.
+            HeadToNode::Ask { .. } => {}
         }
     }
 
@@ -52,6 +54,7 @@ impl Node {
         }
         // Only how a slot died is lost with a link; that a lease is over the next list shows.
         self.ends.retain(|(_, death)| death.is_some());
+        self.say_leaving(out);
     }
 
     /// Who is at the other end. An earlier start than the one obeyed last is no head any more (ND-10).

@@ -2,6 +2,7 @@
 
 mod families;
 mod fencing;
+mod leaving;
 mod membership;
 mod programs;
 mod random;

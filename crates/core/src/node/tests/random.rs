@@ -128,6 +128,8 @@ impl Model {
             | NodeToHead::Output { .. }
             | NodeToHead::Blocked { .. }
             | NodeToHead::ProgramFailed { .. }
+            | NodeToHead::Answer { .. }
+            | NodeToHead::Leaving
             | NodeToHead::Heartbeat { .. } => {}
         }
     }
