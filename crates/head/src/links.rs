@@ -7,11 +7,11 @@
 use crate::message::{FromHead, ToHead};
 use paceline_core::head::Event;
 use paceline_net::control::{self, Receiver, Sender};
+use paceline_net::secure::Secured;
 use paceline_proto::control::{ClientToHead, NodeToHead};
 use paceline_proto::{ClientId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -94,8 +94,8 @@ impl Links {
         }
     }
 
-    pub(crate) fn accept(&mut self, socket: OwnedFd) -> io::Result<()> {
-        let (sender, receiver) = control::channel(socket)?;
+    pub(crate) fn accept(&mut self, connection: Secured) -> io::Result<()> {
+        let (sender, receiver) = control::channel(connection)?;
         self.accepted += 1;
         let reading = read(self.accepted, receiver, self.arrivals.clone(), self.outlets.clone());
         self.links.insert(self.accepted, Link { sender, reader: tokio::spawn(reading), peer: None });

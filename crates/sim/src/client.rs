@@ -134,7 +134,7 @@ impl Sim {
     pub(crate) fn client_performs(&mut self, client: usize, effect: Effect<usize>) {
         match effect {
             Effect::ToHead(message) => self.client_tells_head(client, &message),
-            Effect::Open { key, lease } => {
+            Effect::Open { key, lease, .. } => {
                 let serving = Serving { lease, link: None, up: false, breaks: 0 };
                 let before = self.clients[client].leases.insert(key, serving);
                 assert!(before.is_none(), "{key:?} is opened twice");

@@ -42,7 +42,9 @@ use functions::Functions;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId};
+use paceline_proto::{
+    ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId,
+};
 use queue::Queue;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -112,10 +114,12 @@ pub enum Event {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect<Ticket> {
     ToHead(ClientToHead),
-    /// Open a data connection for the lease.
+    /// Open a data connection for the lease, whose slot is on this node.
     Open {
         key: LeaseKey,
         lease: LeaseId,
+        node: NodeId,
+        secret: LeaseSecret,
     },
     /// The lease is over: close its connection, if any.
     Close {
@@ -202,8 +206,8 @@ impl<Ticket: Clone> Client<Ticket> {
     fn on_head(&mut self, now: Tick, message: HeadToClient, out: &mut Vec<Effect<Ticket>>) {
         match message {
             HeadToClient::Welcome { .. } => {}
-            HeadToClient::Granted { lease, node, slot, shape } => {
-                self.on_granted(now, lease, node, slot, shape, out);
+            HeadToClient::Granted { lease, node, slot, shape, secret } => {
+                self.on_granted(now, Lease::new(now, lease, node, slot, shape, secret), out);
             }
             HeadToClient::Recall { lease } => self.on_recall(now, lease, out),
             HeadToClient::Crowded { shape } => self.on_crowded(shape, out),

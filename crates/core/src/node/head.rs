@@ -10,8 +10,8 @@ impl Node {
         match message {
             HeadToNode::Welcome { .. } => {}
             HeadToNode::Program { program, start } => self.on_program(now, program, start),
-            HeadToNode::Place { lease, client, shape } => {
-                self.on_place(now, Use { lease, client, shape }, out)
+            HeadToNode::Place { lease, client, shape, secret } => {
+                self.on_place(now, Use { lease, client, shape, secret }, out)
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),

@@ -2,7 +2,7 @@
 
 use super::places::PATIENCE;
 use super::{Node, State, Zygote};
-use paceline_proto::{ClientId, Resources, SlotId};
+use paceline_proto::{ClientId, Resources, SlotId, Way};
 
 /// The node's slots, in the order of their ids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +22,8 @@ pub struct SlotStatus {
     pub state: SlotState,
     pub client: Option<ClientId>,
     pub needs: Option<Resources>,
+    /// How the data connection of its lease came, if one did.
+    pub way: Option<Way>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,8 @@ impl Node {
                 State::Warm { needs, .. } => (SlotState::Warm, Some(needs)),
                 State::Ending { .. } => (SlotState::Ending, None),
             };
-            SlotStatus { slot, pid: entry.pid, state, client: entry.client, needs }
+            let way = entry.way.filter(|_| matches!(entry.state, State::Leased(_)));
+            SlotStatus { slot, pid: entry.pid, state, client: entry.client, needs, way }
         });
         let tired = self.places.iter().filter(|(_, backoff)| backoff.deaths() >= PATIENCE);
         Status {

@@ -7,6 +7,7 @@ mod random;
 mod sharing;
 
 use super::*;
+use paceline_proto::LeaseSecret;
 use paceline_proto::control::{Placement, Stream};
 use paceline_proto::{Death, DeathCause, OutOfMemory, Seq};
 
@@ -140,6 +141,13 @@ fn lease(number: u64) -> LeaseId {
     LeaseId(u128::from_le_bytes(hash.as_bytes()[..16].try_into().unwrap()))
 }
 
+/// What opens it.
+fn secret(number: u64) -> LeaseSecret {
+    let mut hasher = blake3::Hasher::new_keyed(&[7; 32]);
+    hasher.update(b"the secret of the lease ").update(&lease(number).0.to_le_bytes());
+    LeaseSecret(*hasher.finalize().as_bytes())
+}
+
 fn welcome(client: ClientId) -> Effect {
     Effect::ToClient(client, HeadToClient::Welcome { cluster: ClusterId(9), epoch: Epoch(1) })
 }
@@ -149,7 +157,7 @@ fn welcome_node(node: NodeId) -> Effect {
 }
 
 fn place(node: NodeId, number: u64, client: ClientId, shape: Shape) -> Effect {
-    Effect::ToNode(node, HeadToNode::Place { lease: lease(number), client, shape })
+    Effect::ToNode(node, HeadToNode::Place { lease: lease(number), client, shape, secret: secret(number) })
 }
 
 fn end(node: NodeId, number: u64) -> Effect {
@@ -157,7 +165,8 @@ fn end(node: NodeId, number: u64) -> Effect {
 }
 
 fn granted(client: ClientId, number: u64, node: NodeId, shape: Shape) -> Effect {
-    let granted = HeadToClient::Granted { lease: lease(number), node, slot: SlotId(number), shape };
+    let (lease, slot, secret) = (lease(number), SlotId(number), secret(number));
+    let granted = HeadToClient::Granted { lease, node, slot, shape, secret };
     Effect::ToClient(client, granted)
 }
 

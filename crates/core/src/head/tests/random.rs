@@ -210,7 +210,7 @@ impl Model {
     fn node_reads(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).unwrap();
         match node.inbox.pop_front() {
-            Some(HeadToNode::Place { lease, client, shape }) => {
+            Some(HeadToNode::Place { lease, client, shape, .. }) => {
                 self.slots += 1;
                 let slot = SlotId(self.slots);
                 node.leases.insert(lease, Placement { lease, client, slot, shape, blocked: false });

@@ -10,6 +10,7 @@ use super::*;
 use paceline_proto::{DeathCause, OutOfMemory, Seq};
 
 const A: ClientId = ClientId(1);
+const SECRET: LeaseSecret = LeaseSecret([5; 32]);
 const B: ClientId = ClientId(2);
 
 struct Bench {
@@ -84,7 +85,12 @@ impl Bench {
     }
 
     fn place(&mut self, lease: u128, client: ClientId, shape: Shape) -> Vec<Effect> {
-        self.handle(Event::FromHead(HeadToNode::Place { lease: LeaseId(lease), client, shape }))
+        self.handle(Event::FromHead(HeadToNode::Place {
+            lease: LeaseId(lease),
+            client,
+            shape,
+            secret: SECRET,
+        }))
     }
 
     fn end(&mut self, lease: u128) -> Vec<Effect> {
@@ -96,7 +102,7 @@ impl Bench {
     }
 
     fn connect(&mut self, connection: u64, lease: u128) -> Vec<Effect> {
-        self.handle(Event::Connection { connection, lease: LeaseId(lease) })
+        self.handle(Event::Connection { connection, lease: LeaseId(lease), way: Way::Unix })
     }
 }
 
@@ -151,7 +157,7 @@ fn exit(slot: u64) -> Effect {
 }
 
 fn attach(slot: u64, lease: u128, connection: u64) -> Effect {
-    let message = NodeToSlot::Attach { lease: LeaseId(lease) };
+    let message = NodeToSlot::Attach { lease: LeaseId(lease), secret: None };
     Effect::ToSlot { slot: SlotId(slot), message, connection: Some(connection) }
 }
 
