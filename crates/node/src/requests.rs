@@ -2,13 +2,18 @@
 
 use paceline_core::node::{Config, Status};
 use paceline_net::secure::Secured;
+use paceline_proto::question::{Answer, NodeQuestion};
 use paceline_proto::{LeaseId, Way};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Hands a link to the head.
 pub type Uplink = Arc<dyn Fn(OwnedFd) + Send + Sync>;
+
+/// Answers what only the process around the node knows: its logs, and more about its status, as JSON fields.
+pub type Answers = Arc<dyn Fn(&NodeQuestion) -> Answer + Send + Sync>;
 
 /// What a node needs to start.
 #[derive(Clone)]
@@ -20,6 +25,8 @@ pub struct Options {
     pub variables: Vec<(String, String)>,
     /// How its slots reach the head, to be clients themselves.
     pub uplink: Uplink,
+    /// Answers the head's questions that are not about slots.
+    pub answers: Option<Answers>,
 }
 
 pub(crate) enum Request {
@@ -27,6 +34,7 @@ pub(crate) enum Request {
     Offer(OwnedFd),
     Opened(OwnedFd, LeaseId, Way),
     Status(Box<dyn FnOnce(Status) + Send>),
+    Leave(Duration),
     Close,
 }
 
@@ -57,6 +65,11 @@ impl Handle {
     /// Ask how things stand. The answer never comes if the node has ended.
     pub fn status(&self, answer: impl FnOnce(Status) + Send + 'static) {
         let _ = self.requests.send(Request::Status(Box::new(answer)));
+    }
+
+    /// Let what runs come to its end, for so long at most, then end as by `close`.
+    pub fn leave(&self, within: Duration) {
+        let _ = self.requests.send(Request::Leave(within));
     }
 
     /// End every slot, the zygote and the node.

@@ -40,6 +40,7 @@ impl Service {
                     Some(Request::Offer(connection)) => shell.on_offer(connection),
                     Some(Request::Opened(connection, lease, way)) => shell.on_opened(connection, lease, way),
                     Some(Request::Status(answer)) => answer(shell.status()),
+                    Some(Request::Leave(within)) => shell.step(Event::Leave { within }),
                     Some(Request::Close) | None => {
                         closing = Some(clock::now() + SLOTS_LIMIT.as_nanos() as u64);
                         shell.step(Event::Close);

@@ -2,6 +2,7 @@
 
 use crate::news::{Desk, News, Printed};
 use crate::opening::Openings;
+use crate::report;
 use crate::requests::Options;
 use crate::service::on_news;
 use crate::slots::Slots;
@@ -12,6 +13,7 @@ use paceline_net::clock;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::secure::Secured;
 use paceline_proto::control::{HeadToNode, NodeToHead, SlotToNode, ZygoteToNode};
+use paceline_proto::question::{Answer, NodeQuestion};
 use paceline_proto::{
     Death, DeathCause, LeaseId, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError, Way,
 };
@@ -196,11 +198,26 @@ impl Shell {
             return;
         }
         match message {
+            Some(HeadToNode::Ask { number, question }) => {
+                let text = self.answer(&question);
+                self.say(&NodeToHead::Answer { number, text });
+            }
             Some(message) => self.step(Event::FromHead(message)),
             None => {
                 self.head = None;
                 self.step(Event::HeadDown);
             }
+        }
+    }
+
+    fn answer(&self, question: &NodeQuestion) -> Answer {
+        let answer = |question| match &self.options.answers {
+            Some(answers) => answers(question),
+            None => Err("this node keeps no logs".into()),
+        };
+        match question {
+            NodeQuestion::Status => Ok(report::status(&self.core.status(), answer(question).ok().as_deref())),
+            NodeQuestion::Logs { .. } | NodeQuestion::CleanLogs => answer(question),
         }
     }
 

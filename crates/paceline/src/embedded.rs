@@ -5,7 +5,7 @@
 //! * EM-3: when this process ends, however it ends, so does everything it started.
 //! * EM-4: a forked child of this process has no part in the cluster: what it does with its copy changes nothing.
 
-use crate::host::Host;
+use crate::host::{Host, Opened};
 use paceline_core::{head, node};
 use paceline_net::{fds, signals};
 use paceline_proto::{ClusterId, Epoch, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
@@ -92,6 +92,7 @@ impl Embedded {
                 let head = head.clone();
                 move |link| head.accept(link)
             }),
+            answers: None,
         };
         let (node_service, node) = paceline_node::service(options);
         let (ours, theirs) = fds::pair()?;
@@ -160,8 +161,8 @@ impl Embedded {
 }
 
 impl Host for Embedded {
-    fn connect(&self, lease: LeaseId) -> io::Result<OwnedFd> {
-        Embedded::connect(self, lease)
+    fn open(&mut self, lease: LeaseId) -> Opened {
+        self.connect(lease).into()
     }
 
     fn status(&self) -> Status {

@@ -1,13 +1,53 @@
-//! Where a session's slots are: in a cluster of this process, or in the one whose slot this process is.
+//! Where a session's slots are: in a cluster of this process, in the one whose slot this process is, or in one that is
+//! reached by its address.
+//!
+//! * HO-1: nothing here blocks. What takes time is done elsewhere and delivered to the session when it is there.
 
 use crate::embedded::Status;
+use crate::session::Shared;
 use paceline_proto::LeaseId;
+use paceline_proto::control::HeadToClient;
 use rustix::fd::OwnedFd;
 use std::io;
+use std::sync::Weak;
+
+/// What came of the wish for a connection.
+pub(crate) enum Opened {
+    Now(OwnedFd),
+    /// It is being opened; [`Shared::on_dialed`] or [`Shared::on_head_dialed`] is told how that went.
+    Later,
+    /// Not this time.
+    Failed(io::Error),
+}
+
+impl From<io::Result<OwnedFd>> for Opened {
+    fn from(result: io::Result<OwnedFd>) -> Opened {
+        result.map_or_else(Opened::Failed, Opened::Now)
+    }
+}
 
 pub(crate) trait Host: Send {
     /// A data connection for a lease.
-    fn connect(&self, lease: LeaseId) -> io::Result<OwnedFd>;
+    fn open(&mut self, lease: LeaseId) -> Opened;
+
+    /// Whether what a slot sent before its death may still be on its way when the death is known.
+    fn is_far(&self, _lease: LeaseId) -> bool {
+        false
+    }
+
+    /// The link to the head broke: open another. None if its end is the end of the cluster.
+    fn reach_head(&mut self) -> Option<Opened> {
+        None
+    }
+
+    /// What the head says, before anybody acts on it: addresses and secrets are the host's to keep.
+    fn on_head(&mut self, _message: &HeadToClient) {}
+
+    /// The lease is over.
+    fn forget(&mut self, _lease: LeaseId) {}
+
+    /// Whose connections they are that are opened later.
+    fn deliver_to(&mut self, _session: Weak<Shared>) {}
 
     fn status(&self) -> Status;
 

@@ -24,6 +24,8 @@
 mod aside;
 mod batch;
 mod cell;
+mod connecting;
+mod dialer;
 pub mod embedded;
 #[doc(hidden)]
 pub mod exchange;

@@ -6,21 +6,19 @@
 //! * NS-3: a slot that may not leave its CPUs to others runs what it waits for itself.
 
 use crate::embedded::Status;
-use crate::host::Host;
+use crate::host::{Host, Opened};
 use crate::session::{Guarded, Shared};
 use paceline_core::client::Here;
 use paceline_proto::control::ClientToHead;
 use paceline_proto::{LeaseId, Resources};
 use paceline_slot::{Runtime, Wait};
 use parking_lot::Mutex;
-use rustix::fd::OwnedFd;
-use std::io;
 
 pub(crate) struct Nested(pub Runtime);
 
 impl Host for Nested {
-    fn connect(&self, lease: LeaseId) -> io::Result<OwnedFd> {
-        self.0.connect(lease)
+    fn open(&mut self, lease: LeaseId) -> Opened {
+        self.0.connect(lease).into()
     }
 
     /// A slot knows nothing of the others.

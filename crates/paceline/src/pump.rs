@@ -163,6 +163,9 @@ impl Shared {
         };
         state.inner.flush_all();
         self.release_callbacks(&state);
+        if state.inner.connecting.due.is_some() {
+            self.arm_for_tick(&mut state);
+        }
         state.leadership.led = false;
         if let Some(next) = state.leadership.followers.pop() {
             drop(state);
@@ -206,6 +209,9 @@ impl Shared {
 
     /// Nobody leads: have the reactor look in a moment whether it should (PU-1).
     pub(crate) fn watch_links(&self, state: &mut Guarded) {
+        if state.inner.connecting.due.is_some() {
+            self.arm_for_tick(state);
+        }
         let leadership = &mut state.leadership;
         if leadership.led || leadership.reactor_reads || leadership.reactor_looks {
             return;

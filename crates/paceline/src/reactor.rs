@@ -26,40 +26,41 @@ pub(crate) fn start(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
 
 impl Shared {
     fn react(&self) {
-        let control = self.state.lock().inner.control.socket();
         let mut ready = Vec::new();
         let mut rest = None;
         while !self.closed() {
-            let (reads, writes, excess) = {
+            let (reads, control, excess) = {
                 let mut state = self.state.lock();
                 // A leader sees to it itself.
                 let excess = if state.leadership.led { Excess::default() } else { state.inner.take_excess() };
-                (state.leadership.reactor_reads, state.inner.control.pending() > 0, excess)
+                let control = state.inner.control.as_ref().map(|link| (link.socket(), link.pending() > 0));
+                (state.leadership.reactor_reads, control, excess)
             };
             self.set_aside(excess);
-            let interest = if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            let mut waits = vec![
-                PollFd::new(&control, interest),
-                PollFd::new(&self.timer, PollFlags::IN),
-                PollFd::new(&self.reactor_wake, PollFlags::IN),
-            ];
-            if reads && rest.is_none() {
+            let mut waits =
+                vec![PollFd::new(&self.timer, PollFlags::IN), PollFd::new(&self.reactor_wake, PollFlags::IN)];
+            let reads = reads && rest.is_none();
+            if reads {
                 waits.push(PollFd::new(&self.links_epoll, PollFlags::IN));
+            }
+            if let Some((socket, writes)) = &control {
+                let interest = if *writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+                waits.push(PollFd::new(socket, interest));
             }
             let _ = poll::wait(&mut waits, rest.take());
             let is_ready: Vec<bool> = waits.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(waits);
-            if is_ready[2] {
+            if is_ready[1] {
                 self.reactor_wake.clear();
             }
-            if is_ready[0] && !self.on_control() {
+            if control.is_some() && is_ready.last() == Some(&true) && !self.on_control() {
                 return;
             }
-            if is_ready[1] {
+            if is_ready[0] {
                 self.timer.clear();
                 self.on_timer();
             }
-            if is_ready.get(3) == Some(&true) && self.on_links(&mut ready) >= MANY {
+            if reads && is_ready[2] && self.on_links(&mut ready) >= MANY {
                 rest = Some(REST);
             }
         }
@@ -67,7 +68,7 @@ impl Shared {
 
     fn on_control(&self) -> bool {
         let mut state = self.state.lock();
-        let alive = state.inner.on_control();
+        let alive = state.inner.on_control() || state.inner.on_head_down();
         state.inner.flush_all();
         // What the head said may have ended a task that the leader waits for.
         if state.leadership.led {
@@ -90,6 +91,7 @@ impl Shared {
                 self.leader_wake.wake();
             }
         }
+        state.inner.see_to_connections(now);
         if std::mem::take(&mut state.leadership.reactor_looks) && !state.leadership.led {
             if now.since(state.leadership.last_read) < TAKE_OVER {
                 state.leadership.reactor_looks = true;
@@ -128,6 +130,9 @@ impl Shared {
     /// Set the timer for the machine's next tick.
     pub(crate) fn arm_for_tick(&self, state: &mut Guarded) {
         if let Some(at) = state.inner.wake_at {
+            self.arm(state, at.since(tick()).max(Duration::from_micros(1)));
+        }
+        if let Some(at) = state.inner.connecting.due {
             self.arm(state, at.since(tick()).max(Duration::from_micros(1)));
         }
         if state.leadership.reactor_looks {

@@ -212,6 +212,7 @@ impl Session {
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(&shared));
         drop(sessions);
+        shared.state.lock().inner.host.deliver_to(Arc::downgrade(&shared));
         *shared.reactor.lock() = Some(reactor::start(shared.clone())?);
         Ok(Session { shared })
     }
@@ -367,7 +368,8 @@ impl Session {
         let until = Instant::now() + LAST_WORDS;
         while state.inner.on_control() {
             let left = until.saturating_duration_since(Instant::now());
-            let mut one = [PollFd::new(&state.inner.control, PollFlags::IN)];
+            let Some(control) = &state.inner.control else { break };
+            let mut one = [PollFd::new(control, PollFlags::IN)];
             if left.is_zero() || poll::wait(&mut one, Some(left)).is_err() {
                 break;
             }

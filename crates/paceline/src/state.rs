@@ -2,9 +2,12 @@
 //!
 //! * ST-1: effects are carried out in order, under the lock, and none of them blocks or runs user code.
 //! * ST-2: what a slot sent before its death is handed in before the death is.
+//!
+//! Opening connections, also again, is in [`crate::connecting`].
 
 use crate::aside::{Aside, Excess};
 use crate::cell::Ticket;
+use crate::connecting::Connecting;
 use crate::host::Host;
 use crate::notify::{Notice, Notifier};
 use crate::room::Parked;
@@ -37,12 +40,14 @@ pub type Print = Arc<dyn Fn(SlotId, Stream, Vec<u8>) + Send + Sync>;
 pub(crate) struct State {
     pub core: Client<Ticket>,
     pub host: Box<dyn Host>,
-    pub control: Link,
+    /// The link to the head, while there is one.
+    pub control: Option<Link>,
     /// By lease key, which are small numbers used again.
-    links: Vec<Option<Data>>,
-    by_lease: HashMap<LeaseId, LeaseKey>,
+    pub links: Vec<Option<Data>>,
+    pub by_lease: HashMap<LeaseId, LeaseKey>,
+    pub connecting: Connecting,
     /// All data links, for whoever waits for them.
-    epoll: Arc<Kept>,
+    pub epoll: Arc<Kept>,
     notifier: Arc<Notifier>,
     print: Print,
     /// Links with calls that wait for company.
@@ -60,12 +65,15 @@ pub(crate) struct State {
     messages: Vec<ToSlot>,
 }
 
-struct Data {
-    link: Link,
-    lease: LeaseId,
-    spinner: Spinner,
+pub(crate) struct Data {
+    pub link: Link,
+    pub lease: LeaseId,
+    pub spinner: Spinner,
     /// Whether the epoll set watches for room to write.
-    watches_write: bool,
+    pub watches_write: bool,
+    pub since: Tick,
+    /// How many attempts had failed in a row before it was here.
+    pub failed: u32,
 }
 
 pub(crate) fn tick() -> Tick {
@@ -85,9 +93,10 @@ impl State {
         State {
             core,
             host,
-            control: Link::new(control),
+            control: Some(Link::new(control)),
             links: Vec::new(),
             by_lease: HashMap::new(),
+            connecting: Connecting::default(),
             epoll,
             notifier,
             print,
@@ -153,31 +162,10 @@ impl State {
     }
 
     pub fn say(&mut self, message: &ClientToHead) {
-        // A head that is gone is noticed by reading from it.
-        let _ = message.encode(self.control.out());
-        let _ = self.control.flush();
-    }
-
-    fn open(&mut self, key: LeaseKey, lease: LeaseId, more: &mut Vec<Effect<Ticket>>) {
-        // Failing means that the cluster is closing, and then the lease ends with it.
-        let Ok(socket) = self.host.connect(lease) else { return };
-        let link = Link::new(socket);
-        let data = EventData::new_u64(key.0 as u64);
-        if epoll::add(&self.epoll, &link, data, EventFlags::IN).is_err() {
-            return;
-        }
-        self.by_lease.insert(lease, key);
-        if self.links.len() <= key.0 {
-            self.links.resize_with(key.0 + 1, || None);
-        }
-        self.links[key.0] = Some(Data { link, lease, spinner: Spinner::of_client(), watches_write: false });
-        self.core.handle(tick(), Event::LinkUp(key), more);
-    }
-
-    fn close_link(&mut self, key: LeaseKey) {
-        if let Some(data) = self.links.get_mut(key.0).and_then(Option::take) {
-            self.by_lease.remove(&data.lease);
-            let _ = epoll::delete(&self.epoll, &data.link);
+        // A head that is gone is noticed by reading from it, and told everything when it is back.
+        if let Some(control) = &mut self.control {
+            let _ = message.encode(control.out());
+            let _ = control.flush();
         }
     }
 
@@ -234,7 +222,7 @@ impl State {
         self.read(key, ROUND);
     }
 
-    fn read(&mut self, key: LeaseKey, most_excess: usize) {
+    pub(crate) fn read(&mut self, key: LeaseKey, most_excess: usize) {
         while self.excess.bytes() < most_excess {
             let Some(data) = self.link(key) else { return };
             let received = data.link.receive();
@@ -242,7 +230,7 @@ impl State {
             match received {
                 Ok(Received::More) if healthy => {}
                 Ok(Received::All | Received::Nothing) if healthy => break,
-                // Its end is told by the node, which knows why; until then there is nothing to read.
+                // If the slot has ended, the head says so; else the link alone broke.
                 _ => return self.stop_reading(key),
             }
         }
@@ -265,44 +253,37 @@ impl State {
         true
     }
 
-    fn stop_reading(&mut self, key: LeaseKey) {
-        let epoll = self.epoll.clone();
-        if let Some(data) = self.link(key) {
-            let _ = epoll::delete(&epoll, &data.link);
-            self.handle(Event::LinkDown(key));
-        }
-    }
-
     /// The head has something to say. False: it is gone.
     pub fn on_control(&mut self) -> bool {
-        let received = self.control.receive();
+        let Some(control) = &mut self.control else { return false };
+        let received = control.receive();
         loop {
-            match self.control.next_frame() {
-                Ok(Some(frame)) => match HeadToClient::decode(&frame) {
+            let frame = self.control.as_mut().map(Link::next_frame);
+            match frame {
+                Some(Ok(Some(frame))) => match HeadToClient::decode(&frame) {
                     Ok(message) => self.on_head(message),
                     Err(_) => return false,
                 },
-                Ok(None) => break,
-                Err(_) => return false,
+                Some(Ok(None)) => break,
+                Some(Err(_)) | None => return false,
             }
         }
-        let _ = self.control.flush();
+        let Some(control) = &mut self.control else { return false };
+        let _ = control.flush();
         matches!(received, Ok(Received::All | Received::More | Received::Nothing))
     }
 
     fn on_head(&mut self, message: HeadToClient) {
+        self.host.on_head(&message);
         match message {
             HeadToClient::Output { slot, stream, text } => {
                 let print = self.print.clone();
                 let notice: Notice = Box::new(move || print(slot, stream, text));
                 self.notifier.push(notice);
             }
-            HeadToClient::Ended { lease, .. } => {
-                if let Some(key) = self.by_lease.get(&lease).copied() {
-                    // ST-2: the process is dead, so all it ever sent is in the socket.
-                    self.read(key, usize::MAX);
-                }
-                self.handle(Event::FromHead(message));
+            HeadToClient::Ended { lease, ref death } => {
+                let cause = death.cause;
+                self.on_lease_ended(lease, cause, message);
             }
             message => self.handle(Event::FromHead(message)),
         }

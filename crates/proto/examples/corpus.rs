@@ -8,6 +8,7 @@ use paceline_proto::control::{
 };
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
+use paceline_proto::question::{NodeQuestion, Question};
 use paceline_proto::{
     Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret,
     MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId,
@@ -119,6 +120,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Release { lease },
         ClientToHead::Bye,
         ClientToHead::Under { lease },
+        ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape, secret },
         HeadToClient::Recall { lease },
@@ -127,6 +129,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Unplaceable { shape, largest: Resources::cpus(2) },
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
+        HeadToClient::Answer { number: 3, text: Ok("{}".into()) },
+        HeadToClient::Bye,
         NodeToHead::Join {
             node,
             incarnation: Incarnation(1),
@@ -143,11 +147,14 @@ fn control(out: &mut Vec<Vec<u8>>) {
         },
         NodeToHead::Heartbeat,
         NodeToHead::Blocked { lease, blocked: true },
+        NodeToHead::Answer { number: 4, text: Err("no".into()) },
+        NodeToHead::Leaving,
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Program { program, start },
         HeadToNode::Place { lease, client, shape, secret },
         HeadToNode::End { lease },
         HeadToNode::Bye,
+        HeadToNode::Ask { number: 4, question: NodeQuestion::Status },
         NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true },
         NodeToSlot::Attach { lease, secret: None },
         NodeToSlot::Attach { lease, secret: Some(secret) },

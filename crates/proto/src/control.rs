@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::frame::Frame;
 use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, SlotId};
 use crate::program::{Start, StartError};
+use crate::question::{Answer, NodeQuestion, Question};
 use crate::resources::{Resources, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,8 @@ pub enum ClientToHead {
     Bye,
     /// The client is the slot that has this lease, and works for the task that runs under it.
     Under { lease: LeaseId },
+    /// Asks the head something. May come without a `Hello`, from one that only asks.
+    Ask { number: u64, question: Question },
 }
 
 /// Head to client.
@@ -74,6 +77,13 @@ pub enum HeadToClient {
         #[serde(with = "serde_bytes")]
         text: Vec<u8>,
     },
+    /// The answer to the question of this number.
+    Answer {
+        number: u64,
+        text: Answer,
+    },
+    /// The cluster is closing: nothing more comes of it.
+    Bye,
 }
 
 /// Node to head.
@@ -115,6 +125,13 @@ pub enum NodeToHead {
         lease: LeaseId,
         blocked: bool,
     },
+    /// The answer to the head's question of this number.
+    Answer {
+        number: u64,
+        text: Answer,
+    },
+    /// The node wants to go: let it finish what it runs, then say goodbye.
+    Leaving,
 }
 
 /// Head to node.
@@ -140,8 +157,13 @@ pub enum HeadToNode {
     End {
         lease: LeaseId,
     },
-    /// The cluster is closing.
+    /// The cluster is closing, or the node was asked to leave: end everything and go.
     Bye,
+    /// The head wants to know something.
+    Ask {
+        number: u64,
+        question: NodeQuestion,
+    },
 }
 
 /// A lease as its node knows it.

@@ -181,7 +181,7 @@ impl Sim {
                 Repeat::Later
             }
             ClientToHead::Want { .. } | ClientToHead::Under { .. } => Repeat::AtOnce,
-            ClientToHead::Bye => Repeat::Never,
+            ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
         };
         self.note(|_| format!("client {client} -> head: {message:?}"));
         if let Some(link) = self.clients[client].head {
@@ -218,6 +218,8 @@ impl Sim {
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
+            | HeadToClient::Answer { .. }
+            | HeadToClient::Bye
             | HeadToClient::Unplaceable { .. } => {}
         }
         self.client_handles(client, Event::FromHead(message));

@@ -62,6 +62,8 @@ impl Sim {
             HeadToClient::Granted { .. } => Repeat::AtOnce,
             HeadToClient::ProgramFailed { .. }
             | HeadToClient::Unplaceable { .. }
+            | HeadToClient::Answer { .. }
+            | HeadToClient::Bye
             | HeadToClient::Output { .. } => Repeat::Never,
         };
         self.ledger.tally.recalls += u64::from(matches!(message, HeadToClient::Recall { .. }));
@@ -76,7 +78,7 @@ impl Sim {
         let repeat = match message {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
             HeadToNode::Place { .. } => Repeat::AtOnce,
-            HeadToNode::Bye => Repeat::Never,
+            HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };
         self.note(|_| format!("head -> {node:?}: {message:?}"));
         if let Some(&link) = self.head.nodes.get(&node) {

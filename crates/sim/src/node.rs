@@ -202,11 +202,12 @@ impl Sim {
 
     fn node_tells_head(&mut self, node: usize, message: &NodeToHead) {
         let repeat = match message {
-            NodeToHead::Output { .. } => Repeat::Never,
+            NodeToHead::Output { .. } | NodeToHead::Answer { .. } => Repeat::Never,
             NodeToHead::Join { .. }
             | NodeToHead::Placed { .. }
             | NodeToHead::Ended { .. }
             | NodeToHead::ProgramFailed { .. }
+            | NodeToHead::Leaving
             | NodeToHead::Heartbeat => Repeat::Later,
             NodeToHead::Blocked { .. } => Repeat::AtOnce,
         };

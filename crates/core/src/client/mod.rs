@@ -215,7 +215,8 @@ impl<Ticket: Clone> Client<Ticket> {
             HeadToClient::Unplaceable { shape, largest } => self.on_unplaceable(shape, largest, out),
             HeadToClient::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
             // Printed by the shell; nothing to decide.
-            HeadToClient::Output { .. } => {}
+            HeadToClient::Output { .. } | HeadToClient::Answer { .. } => {}
+            HeadToClient::Bye => {}
         }
     }
 

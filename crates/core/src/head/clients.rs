@@ -27,6 +27,8 @@ impl Head {
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),
             ClientToHead::Under { lease } => self.on_under(from, lease),
+            // The shell answers.
+            ClientToHead::Ask { .. } => {}
         }
     }
 

@@ -80,7 +80,7 @@ impl Head {
         let node = self.nodes.get_mut(&id).expect("a lease has its node");
         let before = node.free();
         change(node);
-        if matches!(node.link, NodeLink::Up { .. }) {
+        if matches!(node.link, NodeLink::Up { .. }) && !self.leaving.contains(&id) {
             self.room.remove(&(before, Reverse(id)));
             self.room.insert((node.free(), Reverse(id)));
         }

@@ -16,6 +16,7 @@ mod check;
 mod clients;
 mod families;
 mod leases;
+mod leaving;
 mod nodes;
 mod recall;
 mod share;
@@ -87,6 +88,10 @@ pub enum Event {
     FromNode(NodeId, NodeToHead),
     /// The node's link is gone.
     NodeDown(NodeId),
+    /// Let this node finish what it runs and go.
+    Drain(NodeId),
+    /// The cluster is to end: everybody is told to go.
+    Close,
     /// An alarm that was asked for.
     Tick,
 }
@@ -126,6 +131,10 @@ pub struct Head {
     deadline: Option<Tick>,
     /// Something changed that may let a lease be granted.
     dirty: bool,
+    /// Nodes that are to go.
+    leaving: BTreeSet<NodeId>,
+    /// The cluster is ending.
+    closing: bool,
 }
 
 struct Client {
@@ -184,6 +193,8 @@ struct Node {
     returning: Resources,
     leases: BTreeSet<LeaseId>,
     link: NodeLink,
+    /// It was told to go.
+    dismissed: bool,
 }
 
 enum NodeLink {
@@ -234,6 +245,8 @@ impl Head {
             settled_at: None,
             deadline: None,
             dirty: false,
+            leaving: BTreeSet::new(),
+            closing: false,
         }
     }
 
@@ -244,12 +257,15 @@ impl Head {
             Event::FromClient(client, message) => self.on_client(now, client, message, out),
             Event::ClientDown { client, dead } => self.on_client_down(now, client, dead, out),
             Event::FromNode(node, message) => self.on_node(now, node, message, out),
-            Event::NodeDown(node) => self.on_node_down(now, node),
+            Event::NodeDown(node) => self.on_node_down(now, node, out),
+            Event::Drain(node) => self.on_drain(node, out),
+            Event::Close => self.on_close(out),
             Event::Tick => self.dirty = true,
         }
-        if std::mem::take(&mut self.dirty) {
+        if std::mem::take(&mut self.dirty) && !self.closing {
             self.share(now, out);
         }
+        self.dismiss(out);
         out.extend(self.alarm.on_settled(now, self.deadline).map(Effect::WakeAt));
         debug_assert_eq!(self.check(), Ok(()));
     }

@@ -15,6 +15,8 @@ impl Node {
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),
+            // The shell answers.
+            HeadToNode::Ask { .. } => {}
         }
     }
 
@@ -38,6 +40,7 @@ impl Node {
         for (placement, death) in self.unreported.drain(..) {
             out.push(Effect::ToHead(NodeToHead::Ended { lease: placement.lease, death }));
         }
+        self.say_leaving(out);
     }
 
     pub(super) fn on_head_down(&mut self, now: Tick) {

@@ -2,7 +2,7 @@
 
 use super::places::PATIENCE;
 use super::{Node, State, Zygote};
-use paceline_proto::{ClientId, Resources, SlotId, Way};
+use paceline_proto::{ClientId, LeaseId, Resources, SlotId, Way};
 
 /// The node's slots, in the order of their ids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +24,9 @@ pub struct SlotStatus {
     pub needs: Option<Resources>,
     /// How the data connection of its lease came, if one did.
     pub way: Option<Way>,
+    pub lease: Option<LeaseId>,
+    /// Its task waits for others.
+    pub blocked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +65,9 @@ impl Node {
                 State::Ending { .. } => (SlotState::Ending, None),
             };
             let way = entry.way.filter(|_| matches!(entry.state, State::Leased(_)));
-            SlotStatus { slot, pid: entry.pid, state, client: entry.client, needs, way }
+            let lease = entry.state.lease().map(|lease| lease.lease);
+            let (pid, client, blocked) = (entry.pid, entry.client, entry.blocked);
+            SlotStatus { slot, pid, state, client, needs, lease, blocked, way }
         });
         let tired = self.places.iter().filter(|(_, backoff)| backoff.deaths() >= PATIENCE);
         Status {

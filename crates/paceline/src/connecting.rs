@@ -1,0 +1,262 @@
+//! Data connections and the one to the head: opening them, and opening them again.
+//!
+//! * CN-1: a lease has one connection, or one is being opened, or one will be: until the lease is over.
+//! * CN-2: what could not be opened or broke is tried again after a while, which is longer each time up to [`SLOWEST`].
+//! * CN-3: what a slot sent before its death is handed in before the death is, also if it is still on its way, but not
+//!   for longer than [`LAST_WORDS`].
+
+use crate::cell::Ticket;
+use crate::host::Opened;
+use crate::session::Shared;
+use crate::state::{Data, State, tick};
+use paceline_core::Tick;
+use paceline_core::client::{Effect, Event, LeaseKey};
+use paceline_net::Link;
+use paceline_net::spin::Spinner;
+use paceline_proto::control::HeadToClient;
+use paceline_proto::{DeathCause, LeaseId};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+/// The first wait before something is tried again, and the longest.
+const FIRST: Duration = Duration::from_millis(20);
+const SLOWEST: Duration = Duration::from_secs(2);
+
+/// A connection that worked for so long has nothing to do with those that failed before it.
+const STEADY: Duration = Duration::from_secs(1);
+
+/// How long the death of a slot waits for the end of what it sent. Whoever waits for its tasks hears of it in less than a
+/// second.
+const LAST_WORDS: Duration = Duration::from_millis(400);
+
+/// What is being opened, or will be.
+#[derive(Default)]
+pub(crate) struct Connecting {
+    leases: HashMap<LeaseKey, Attempt>,
+    head: Option<Attempt>,
+    /// Deaths of slots whose last words are on their way.
+    late: Vec<(Tick, LeaseKey, HeadToClient)>,
+    /// When the next of them is due.
+    pub due: Option<Tick>,
+}
+
+#[derive(Clone, Copy)]
+struct Attempt {
+    lease: LeaseId,
+    /// How often it has failed in a row.
+    failed: u32,
+    /// When to try again; none while it is tried.
+    due: Option<Tick>,
+}
+
+impl Attempt {
+    fn first(lease: LeaseId) -> Attempt {
+        Attempt { lease, failed: 0, due: None }
+    }
+
+    /// After yet another failure.
+    fn again(self, now: Tick) -> Attempt {
+        let pause = (FIRST * (1 << self.failed.min(10))).min(SLOWEST);
+        // Many that broke at one moment are not opened again at one moment.
+        let spread = pause.mul_f64(f64::from(self.lease.0 as u8) / 1024.0);
+        Attempt { failed: self.failed + 1, due: Some(now + pause + spread), ..self }
+    }
+}
+
+impl State {
+    /// The machine wants a data connection.
+    pub(crate) fn open(&mut self, key: LeaseKey, lease: LeaseId, more: &mut Vec<Effect<Ticket>>) {
+        self.by_lease.insert(lease, key);
+        self.try_open(key, Attempt::first(lease), more);
+    }
+
+    fn try_open(&mut self, key: LeaseKey, attempt: Attempt, more: &mut Vec<Effect<Ticket>>) {
+        match self.host.open(attempt.lease) {
+            Opened::Now(socket) => self.install(key, attempt, socket, more),
+            Opened::Later => drop(self.connecting.leases.insert(key, Attempt { due: None, ..attempt })),
+            Opened::Failed(error) => self.open_later(key, attempt, &error),
+        }
+    }
+
+    fn install(&mut self, key: LeaseKey, attempt: Attempt, socket: OwnedFd, more: &mut Vec<Effect<Ticket>>) {
+        let link = Link::new(socket);
+        if let Err(error) = epoll::add(&self.epoll, &link, EventData::new_u64(key.0 as u64), EventFlags::IN) {
+            return self.open_later(key, attempt, &error.into());
+        }
+        if self.links.len() <= key.0 {
+            self.links.resize_with(key.0 + 1, || None);
+        }
+        self.links[key.0] = Some(Data {
+            link,
+            lease: attempt.lease,
+            spinner: Spinner::of_client(),
+            watches_write: false,
+            since: tick(),
+            failed: attempt.failed,
+        });
+        self.core.handle(tick(), Event::LinkUp(key), more);
+    }
+
+    fn open_later(&mut self, key: LeaseKey, attempt: Attempt, error: &io::Error) {
+        let attempt = attempt.again(tick());
+        tracing::debug!(lease = ?attempt.lease, failed = attempt.failed, %error, "no data connection");
+        self.connecting.leases.insert(key, attempt);
+        self.no_later_than(attempt.due);
+    }
+
+    fn no_later_than(&mut self, at: Option<Tick>) {
+        let due = self.connecting.due;
+        self.connecting.due = due.into_iter().chain(at).min();
+    }
+
+    /// A data connection that was being opened is here, or is not to be had for now.
+    fn on_dialed(&mut self, lease: LeaseId, result: io::Result<OwnedFd>) {
+        let Some(&key) = self.by_lease.get(&lease) else { return };
+        let Some(attempt) = self.connecting.leases.remove(&key) else { return };
+        let mut more = Vec::new();
+        match result {
+            Ok(socket) => self.install(key, attempt, socket, &mut more),
+            Err(error) => self.open_later(key, attempt, &error),
+        }
+        self.act(|_, effects| effects.append(&mut more));
+    }
+
+    /// The connection of a lease is of no use any more. The lease may be: its slot's end is told by the head.
+    pub(crate) fn stop_reading(&mut self, key: LeaseKey) {
+        let Some(data) = self.links.get_mut(key.0).and_then(Option::take) else { return };
+        let _ = epoll::delete(&self.epoll, &data.link);
+        let now = tick();
+        let failed = if now.since(data.since) < STEADY { data.failed } else { 0 };
+        let attempt = Attempt { lease: data.lease, failed, due: None };
+        drop(data);
+        self.open_later(key, attempt, &io::ErrorKind::ConnectionReset.into());
+        self.handle(Event::LinkDown(key));
+        // CN-3: that was all it had to say.
+        if let Some(place) = self.connecting.late.iter().position(|(_, late, _)| *late == key) {
+            let (_, _, death) = self.connecting.late.swap_remove(place);
+            self.handle(Event::FromHead(death));
+        }
+    }
+
+    /// The lease is over.
+    pub(crate) fn close_link(&mut self, key: LeaseKey) {
+        let opened = self.links.get_mut(key.0).and_then(Option::take);
+        let wanted = self.connecting.leases.remove(&key);
+        if let Some(data) = &opened {
+            let _ = epoll::delete(&self.epoll, &data.link);
+        }
+        if let Some(lease) = opened.map(|data| data.lease).or(wanted.map(|attempt| attempt.lease)) {
+            self.by_lease.remove(&lease);
+            self.host.forget(lease);
+        }
+        self.connecting.late.retain(|(_, late, _)| *late != key);
+    }
+
+    /// The head says that a lease is over.
+    pub(crate) fn on_lease_ended(&mut self, lease: LeaseId, cause: DeathCause, message: HeadToClient) {
+        if let Some(key) = self.by_lease.get(&lease).copied() {
+            // ST-2: the process is dead, so all it ever sent is in the socket, or on its way if it was far.
+            self.read(key, usize::MAX);
+            let open = self.links.get(key.0).is_some_and(Option::is_some);
+            if open && cause != DeathCause::NodeLost && self.host.is_far(lease) {
+                let until = tick() + LAST_WORDS;
+                self.connecting.late.push((until, key, message));
+                return self.no_later_than(Some(until));
+            }
+        }
+        self.handle(Event::FromHead(message));
+    }
+
+    /// What is due is tried again, and deaths have waited long enough.
+    pub(crate) fn see_to_connections(&mut self, now: Tick) {
+        if self.connecting.due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.connecting.due = None;
+        let is_due = |attempt: &Attempt| attempt.due.is_some_and(|due| due <= now);
+        let due: Vec<_> = self.connecting.leases.iter().filter(|(_, attempt)| is_due(attempt)).collect();
+        let due: Vec<(LeaseKey, Attempt)> = due.into_iter().map(|(key, attempt)| (*key, *attempt)).collect();
+        for (key, attempt) in due {
+            self.connecting.leases.remove(&key);
+            let mut more = Vec::new();
+            self.try_open(key, attempt, &mut more);
+            self.act(|_, effects| effects.append(&mut more));
+        }
+        let late = std::mem::take(&mut self.connecting.late);
+        let (over, late) = late.into_iter().partition(|(until, _, _)| *until <= now);
+        self.connecting.late = late;
+        for (_, _, death) in over {
+            self.handle(Event::FromHead(death));
+        }
+        if let Some(attempt) = self.connecting.head.filter(is_due) {
+            self.reach_head(attempt);
+        }
+        let next = self.connecting.leases.values().filter_map(|attempt| attempt.due);
+        let next = next.chain(self.connecting.late.iter().map(|(until, _, _)| *until));
+        let next = next.chain(self.connecting.head.and_then(|attempt| attempt.due)).min();
+        self.no_later_than(next);
+    }
+
+    /// The link to the head broke. False: that is the end of the cluster.
+    pub(crate) fn on_head_down(&mut self) -> bool {
+        self.control = None;
+        self.reach_head(Attempt::first(LeaseId(u128::from(std::process::id()))))
+    }
+
+    fn reach_head(&mut self, attempt: Attempt) -> bool {
+        match self.host.reach_head() {
+            None => return false,
+            Some(Opened::Now(socket)) => self.install_head(socket),
+            Some(Opened::Later) => self.connecting.head = Some(Attempt { due: None, ..attempt }),
+            Some(Opened::Failed(error)) => self.reach_head_later(attempt, &error),
+        }
+        true
+    }
+
+    fn reach_head_later(&mut self, attempt: Attempt, error: &io::Error) {
+        let attempt = attempt.again(tick());
+        tracing::debug!(failed = attempt.failed, %error, "the head is out of reach");
+        self.connecting.head = Some(attempt);
+        self.no_later_than(attempt.due);
+    }
+
+    fn install_head(&mut self, socket: OwnedFd) {
+        self.connecting.head = None;
+        self.control = Some(Link::new(socket));
+        self.handle(Event::HeadUp);
+    }
+}
+
+impl Shared {
+    /// How the opening of a data connection went.
+    pub(crate) fn on_dialed(&self, lease: LeaseId, result: io::Result<OwnedFd>) {
+        self.on_connection(|state| state.on_dialed(lease, result));
+    }
+
+    /// How the opening of another link to the head went.
+    pub(crate) fn on_head_dialed(&self, result: io::Result<OwnedFd>) {
+        self.on_connection(|state| {
+            let Some(attempt) = state.connecting.head else { return };
+            match result {
+                Ok(socket) => state.install_head(socket),
+                Err(error) => state.reach_head_later(attempt, &error),
+            }
+        });
+        // It waits for the socket from before.
+        self.reactor_wake.wake();
+    }
+
+    fn on_connection(&self, change: impl FnOnce(&mut State)) {
+        if self.closed() {
+            return;
+        }
+        let mut state = self.state.lock();
+        change(&mut state.inner);
+        state.inner.flush_all();
+        self.arm_for_tick(&mut state);
+        self.watch_links(&mut state);
+    }
+}
