@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer th
 if TYPE_CHECKING:
     from paceline import errors as errors
     from paceline._cancelling import cancel
-    from paceline._cluster import Cluster, connect, shutdown
+    from paceline._cluster import Cluster, connect, disconnect, shutdown
     from paceline._current import Current, current
     from paceline._export import export
     from paceline._future import Future
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from paceline.errors import (
         ArgumentNotSerializable,
         ClusterClosed,
+        ConnectionFailed,
         FunctionNotSerializable,
         NestingTooDeep,
         NodeLost,
@@ -56,6 +57,7 @@ __all__ = [
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
+    "ConnectionFailed",
     "Current",
     "FunctionNotSerializable",
     "Future",
@@ -83,6 +85,7 @@ __all__ = [
     "cancel",
     "connect",
     "current",
+    "disconnect",
     "errors",
     "export",
     "map",
@@ -104,6 +107,7 @@ _HOMES = {
     "__version__": "_native",
     "as_completed": "_waiting",
     "connect": "_cluster",
+    "disconnect": "_cluster",
     "export": "_export",
     "map": "_map",
     "program": "_program",
