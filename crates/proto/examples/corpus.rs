@@ -9,7 +9,7 @@ use paceline_proto::control::{
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::{
-    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, MemoryUse,
+    Address, Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, MemoryUse,
     NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId, open,
 };
 use std::path::PathBuf;
@@ -106,6 +106,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         variables: vec![("PACELINE_ZYGOTE".into(), "1".into())],
     };
     let (client, node) = (ClientId(1), NodeId(1));
+    let addresses = vec![Address::Unix("paceline-77".into()), Address::tcp("alpha", 7078)];
     messages!(
         out,
         ClientToHead::Hello { client, name: "nightly".into(), leases: vec![lease] },
@@ -114,6 +115,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Release { lease },
         ClientToHead::Bye,
         ClientToHead::Under { lease },
+        ClientToHead::Unreachable { lease },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape },
         HeadToClient::Recall { lease },
@@ -122,12 +124,16 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Unplaceable { shape, largest: Resources::cpus(2) },
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
+        HeadToClient::NodeAt { node, name: "alpha".into(), addresses: addresses.clone() },
+        HeadToClient::Via { lease, node, addresses: addresses.clone() },
+        HeadToClient::Bye,
         NodeToHead::Join {
             node,
             incarnation: Incarnation(1),
             name: "alpha".into(),
             total: Resources::cpus(64),
             leases: vec![Placement { lease, client, slot, shape, blocked: true }],
+            addresses: addresses.clone(),
         },
         NodeToHead::Placed { lease, slot },
         NodeToHead::Ended { lease, death: Some(death) },
@@ -143,6 +149,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToNode::Place { lease, client, shape },
         HeadToNode::End { lease },
         HeadToNode::Bye,
+        HeadToNode::Relay { lease, addresses },
         NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true },
         NodeToSlot::Attach { lease },
         NodeToSlot::Detach { lease },

@@ -7,6 +7,7 @@
 //! encoded by postcard ([`control`]).
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod control;
 pub mod data;
 pub mod death;
@@ -20,6 +21,7 @@ pub mod program;
 pub mod resources;
 pub mod version;
 
+pub use address::{Address, Way};
 pub use bytes::Bytes;
 pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;

@@ -58,10 +58,13 @@ impl Sim {
             HeadToClient::Welcome { .. }
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
+            | HeadToClient::NodeAt { .. }
+            | HeadToClient::Via { .. }
             | HeadToClient::Ended { .. } => Repeat::Later,
             HeadToClient::Granted { .. } => Repeat::AtOnce,
             HeadToClient::ProgramFailed { .. }
             | HeadToClient::Unplaceable { .. }
+            | HeadToClient::Bye
             | HeadToClient::Output { .. } => Repeat::Never,
         };
         self.ledger.tally.recalls += u64::from(matches!(message, HeadToClient::Recall { .. }));
@@ -75,7 +78,7 @@ impl Sim {
     fn head_tells_node(&mut self, node: NodeId, message: &HeadToNode) {
         let repeat = match message {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
-            HeadToNode::Place { .. } => Repeat::AtOnce,
+            HeadToNode::Place { .. } | HeadToNode::Relay { .. } => Repeat::AtOnce,
             HeadToNode::Bye => Repeat::Never,
         };
         self.note(|_| format!("head -> {node:?}: {message:?}"));

@@ -27,6 +27,7 @@ impl Head {
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),
             ClientToHead::Under { lease } => self.on_under(from, lease),
+            ClientToHead::Unreachable { lease } => self.on_unreachable(from, lease, out),
         }
     }
 
@@ -36,7 +37,9 @@ impl Head {
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
         let reopened = known.is_none_or(|client| matches!(client.link, ClientLink::Down { .. }));
         if reopened {
-            self.clients.entry(id).or_insert_with(|| Client::new(id, name)).link = ClientLink::Up;
+            let client = self.clients.entry(id).or_insert_with(|| Client::new(id, name));
+            client.link = ClientLink::Up;
+            client.reaches.clear();
         }
         self.tell_client(id, welcome, out);
         if reopened {
@@ -52,8 +55,10 @@ impl Head {
         }
         for lease in held {
             match (self.leases[&lease].state, named.contains(&lease)) {
-                (LeaseState::Placing, _) | (LeaseState::Held { .. }, true) => {}
+                (LeaseState::Placing, _) => {}
+                (LeaseState::Held { .. }, true) => self.tell_where(id, self.leases[&lease].node, out),
                 (LeaseState::Recalled { .. }, true) => {
+                    self.tell_where(id, self.leases[&lease].node, out);
                     self.tell_client(id, HeadToClient::Recall { lease }, out)
                 }
                 // The grant was lost with the link, or the lease was given back while it was down.
@@ -109,6 +114,8 @@ impl Head {
     fn on_bye(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         self.end_leases(id, out);
         if let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) {
+            let last = self.leases.iter().filter(|(_, lease)| lease.client == id).map(|(&lease, _)| lease);
+            self.leaving.insert(id, last.collect());
             client.link = ClientLink::Leaving;
             client.wants.clear();
             self.hungry.remove(&id);
@@ -149,6 +156,7 @@ impl Head {
         self.end_leases(id, out);
         self.clients.remove(&id);
         self.hungry.remove(&id);
+        self.leaving.remove(&id);
         self.dirty = true;
     }
 
@@ -204,6 +212,7 @@ impl Client {
             depth: 0,
             under: None,
             orphan: false,
+            reaches: BTreeSet::new(),
         }
     }
 

@@ -9,7 +9,8 @@ impl Head {
     /// Ask the node for a slot. The caller has seen that it fits.
     pub(super) fn place(&mut self, client: ClientId, shape: Shape, node: NodeId, out: &mut Vec<Effect>) {
         let id = self.next_lease();
-        let lease = Lease { client, node, shape, blocked: false, state: LeaseState::Placing };
+        let state = LeaseState::Placing;
+        let lease = Lease { client, node, shape, blocked: false, state, via: None, told: false };
         self.leases.insert(id, lease);
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
@@ -33,7 +34,8 @@ impl Head {
         if node.leases.len() < self.config.max_leases {
             node.leases.insert(lease);
             let state = LeaseState::Ending;
-            self.leases.insert(lease, Lease { client, node: id, shape, blocked, state });
+            let adopted = Lease { client, node: id, shape, blocked, state, via: None, told: false };
+            self.leases.insert(lease, adopted);
             self.count(lease);
         }
     }
@@ -61,6 +63,9 @@ impl Head {
     pub(super) fn finish(&mut self, id: LeaseId) {
         self.uncount(id);
         let lease = self.leases.remove(&id).expect("only known leases finish");
+        if let Some(last) = self.leaving.get_mut(&lease.client) {
+            last.remove(&id);
+        }
         self.nodes.get_mut(&lease.node).expect("a lease has its node").leases.remove(&id);
         if lease.state != LeaseState::Ending {
             self.strike(lease.client, lease.shape, id);

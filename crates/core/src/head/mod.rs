@@ -10,6 +10,7 @@
 //! * HD-5: a repeated or late message changes nothing.
 //! * HD-7: a slot that is a client belongs to the family of the client it works for: what it uses counts as that
 //!   client's, and within a family the deeper task comes first.
+//! * HD-8: a client is told where a node is before it is granted a lease there.
 //! * HD-6: a client that wants work gets some as long as a node could hold it, whatever the others want.
 
 mod check;
@@ -17,6 +18,7 @@ mod clients;
 mod families;
 mod leases;
 mod nodes;
+mod reach;
 mod recall;
 mod share;
 mod status;
@@ -27,7 +29,7 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead};
 use paceline_proto::{
-    ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start,
+    Address, ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,6 +117,8 @@ pub struct Head {
     total: Resources,
     /// Nodes that take leases, by what is free; among equals the lowest id comes last.
     room: BTreeSet<(Resources, Reverse<NodeId>)>,
+    /// Clients that said goodbye, and their leases that are not over yet.
+    leaving: BTreeMap<ClientId, BTreeSet<LeaseId>>,
     /// Nodes that are gone, what they had, and until when they are counted on.
     departed: BTreeMap<NodeId, (Resources, Tick)>,
     leases: BTreeMap<LeaseId, Lease>,
@@ -143,6 +147,8 @@ struct Client {
     under: Option<LeaseId>,
     /// That lease has ended: nothing is for it until it has another.
     orphan: bool,
+    /// Nodes of which it knows where they are.
+    reaches: BTreeSet<NodeId>,
 }
 
 /// A client and the slots that are clients on its behalf.
@@ -178,6 +184,8 @@ struct Node {
     incarnation: Incarnation,
     name: String,
     total: Resources,
+    /// Where it takes data connections.
+    addresses: Vec<Address>,
     /// What its leases need; for a moment more than it has when tasks go on that had waited (HD-1).
     used: Resources,
     /// What is on its way back: leases recalled or ending.
@@ -198,6 +206,10 @@ struct Lease {
     /// Its task waits for others and needs no CPUs.
     blocked: bool,
     state: LeaseState,
+    /// The node through which its client reaches it, if it cannot by itself.
+    via: Option<NodeId>,
+    /// Its client is told of its end, although it is the head that ends it.
+    told: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -227,6 +239,7 @@ impl Head {
             nodes: BTreeMap::new(),
             total: Resources::default(),
             room: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             departed: BTreeMap::new(),
             leases: BTreeMap::new(),
             granted: 0,
@@ -250,6 +263,7 @@ impl Head {
         if std::mem::take(&mut self.dirty) {
             self.share(now, out);
         }
+        self.see_off(out);
         out.extend(self.alarm.on_settled(now, self.deadline).map(Effect::WakeAt));
         debug_assert_eq!(self.check(), Ok(()));
     }

@@ -14,9 +14,10 @@ impl Head {
             *heard = now;
         }
         match message {
-            NodeToHead::Join { node, incarnation, name, total, leases } => {
+            NodeToHead::Join { node, incarnation, name, total, leases, addresses } => {
                 if node == from {
                     self.on_join(now, node, incarnation, name, total, &leases, out);
+                    self.on_addresses(node, addresses, out);
                 }
             }
             NodeToHead::Placed { lease, slot } => self.on_placed(now, from, lease, slot, out),
@@ -97,6 +98,7 @@ impl Head {
             Some(lease) if lease.state == LeaseState::Placing => {
                 lease.state = LeaseState::Held { slot, since: now };
                 let (client, shape) = (lease.client, lease.shape);
+                self.tell_where(client, node, out);
                 self.tell_client(client, HeadToClient::Granted { lease: id, node, slot, shape }, out);
                 // One that waits may now ask for this lease back.
                 self.dirty = true;
@@ -107,13 +109,18 @@ impl Head {
 
     fn on_ended(&mut self, node: NodeId, id: LeaseId, death: Option<Death>, out: &mut Vec<Effect>) {
         let Some(lease) = self.leases.get(&id).filter(|lease| lease.node == node) else { return };
-        let (client, state) = (lease.client, lease.state);
+        let (client, state, told) = (lease.client, lease.state, lease.told);
+        self.unrelay(id, out);
         self.finish(id);
         if let Some(death) = &death {
             self.end_under(id, death, out);
         }
         match state {
             LeaseState::Held { .. } | LeaseState::Recalled { .. } => {
+                let death = death.unwrap_or_else(lost);
+                self.tell_client(client, HeadToClient::Ended { lease: id, death }, out);
+            }
+            LeaseState::Ending if told => {
                 let death = death.unwrap_or_else(lost);
                 self.tell_client(client, HeadToClient::Ended { lease: id, death }, out);
             }
@@ -186,6 +193,7 @@ impl Node {
             incarnation,
             name,
             total,
+            addresses: Vec::new(),
             used: Resources::default(),
             returning: Resources::default(),
             leases: BTreeSet::new(),

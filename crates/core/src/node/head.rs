@@ -15,12 +15,14 @@ impl Node {
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),
+            HeadToNode::Relay { lease, addresses } => drop(self.relays.insert(lease, addresses)),
         }
     }
 
     pub(super) fn on_head_up(&mut self, now: Tick, out: &mut Vec<Effect>) {
         // The head gives up what is not in the list, and decides anew.
         self.pending.clear();
+        self.relays.clear();
         self.head = HeadLink::Up { next_beat: now + self.config.heartbeat };
         let held = self.slots.iter().filter_map(|(&slot, entry)| {
             Some(Placement { blocked: entry.blocked, ..placement(entry.state.lease()?, slot) })
@@ -34,6 +36,7 @@ impl Node {
             name: self.config.name.clone(),
             total: self.config.total,
             leases,
+            addresses: self.config.addresses.clone(),
         }));
         for (placement, death) in self.unreported.drain(..) {
             out.push(Effect::ToHead(NodeToHead::Ended { lease: placement.lease, death }));
@@ -100,6 +103,10 @@ impl Node {
 
     fn on_end(&mut self, now: Tick, lease: LeaseId, out: &mut Vec<Effect>) {
         self.quiet_since = now;
+        if self.relays.remove(&lease).is_some() {
+            // It was another node's, which is told as well.
+            return;
+        }
         self.pending.retain(|pending| pending.lease != lease);
         let slot = self.slots.iter().find(|(_, slot)| slot.state.lease().is_some_and(|it| it.lease == lease));
         match slot.map(|(&id, slot)| (id, slot.state)) {

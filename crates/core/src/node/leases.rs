@@ -66,7 +66,10 @@ impl Node {
                 let message = NodeToSlot::Attach { lease };
                 out.push(Effect::ToSlot { slot, message, connection: Some(connection) });
             }
-            None => out.push(Effect::Refuse { connection }),
+            None => match self.relays.get(&lease).cloned() {
+                Some(addresses) => out.push(Effect::Relay { connection, lease, addresses }),
+                None => out.push(Effect::Refuse { connection }),
+            },
         }
     }
 

@@ -30,7 +30,7 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
 use paceline_proto::{
-    ClientId, Death, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, StartError,
+    Address, ClientId, Death, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, StartError,
 };
 use places::Backoff;
 use programs::Program;
@@ -46,6 +46,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     pub name: String,
     pub total: Resources,
+    /// Where it takes data connections.
+    pub addresses: Vec<Address>,
     /// Generic slots kept ready beyond the CPUs.
     pub spares: u64,
     pub heartbeat: Duration,
@@ -72,6 +74,7 @@ impl Config {
             incarnation,
             name: String::new(),
             total,
+            addresses: Vec::new(),
             spares: 0,
             heartbeat: Duration::from_secs(2),
             head_lost: Duration::from_secs(60),
@@ -168,6 +171,12 @@ pub enum Effect {
         slot: SlotId,
         limit: u64,
     },
+    /// Pass this connection on to the node at these addresses, where it is for this lease.
+    Relay {
+        connection: u64,
+        lease: LeaseId,
+        addresses: Vec<Address>,
+    },
     /// Close this connection.
     Refuse {
         connection: u64,
@@ -202,6 +211,8 @@ pub struct Node {
     pending: VecDeque<Use>,
     /// Ends that the head has not heard of, because it is out of reach.
     unreported: Vec<(Placement, Option<Death>)>,
+    /// Leases of other nodes whose data connections come here, and where those nodes are.
+    relays: BTreeMap<LeaseId, Vec<Address>>,
     /// Places whose slots died young.
     places: BTreeMap<usize, Backoff>,
     /// The slot that was ended for want of memory, until it is gone.
@@ -298,6 +309,7 @@ impl Node {
             slots: BTreeMap::new(),
             pending: VecDeque::new(),
             unreported: Vec::new(),
+            relays: BTreeMap::new(),
             places: BTreeMap::new(),
             short_of_memory: None,
             quiet_since: Tick::ZERO,

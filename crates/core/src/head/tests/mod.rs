@@ -4,6 +4,7 @@ mod families;
 mod membership;
 mod programs;
 mod random;
+mod reach;
 mod sharing;
 
 use super::*;
@@ -21,6 +22,8 @@ struct Bench {
     now: Tick,
     /// The alarm the head asked for last.
     wake: Option<Tick>,
+    /// Where nodes say that they are when they join.
+    addresses: Vec<Address>,
 }
 
 impl Bench {
@@ -31,7 +34,7 @@ impl Bench {
     fn with(adjust: impl FnOnce(&mut Config)) -> Bench {
         let mut config = Config::new(ClusterId(9), Epoch(1), [7; 32]);
         adjust(&mut config);
-        Bench { head: Head::new(config), now: Tick::ZERO, wake: None }
+        Bench { head: Head::new(config), now: Tick::ZERO, wake: None, addresses: Vec::new() }
     }
 
     /// Everything the head does about this event, except that it asks for an alarm.
@@ -112,7 +115,8 @@ impl Bench {
             blocked: false,
         };
         let leases = leases.iter().map(placement).collect();
-        self.node_says(node, NodeToHead::Join { node, incarnation, name: "test".into(), total, leases })
+        let (name, addresses) = ("test".into(), self.addresses.clone());
+        self.node_says(node, NodeToHead::Join { node, incarnation, name, total, leases, addresses })
     }
 
     fn placed(&mut self, node: NodeId, number: u64) -> Vec<Effect> {

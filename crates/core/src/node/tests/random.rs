@@ -101,7 +101,7 @@ impl Model {
                 self.early.remove(&slot);
                 self.requests.retain(|(request, _)| *request != slot);
             }
-            Effect::Refuse { .. } | Effect::Stray { .. } => {}
+            Effect::Refuse { .. } | Effect::Relay { .. } | Effect::Stray { .. } => {}
             Effect::Closed => {
                 assert!(self.processes.is_empty());
                 self.closed = true;
