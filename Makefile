@@ -23,8 +23,8 @@ SEEDS ?= 10000
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help build programs wheel demo test test-quick test-nightly test-rust test-python test-bench check check-rust \
-	check-python deny format bench fuzz sim sim-nightly mutations clean
+.PHONY: help build programs wheel demo test test-quick test-nightly test-rust test-python test-hosts test-hosts-nightly \
+	test-bench check check-rust check-python deny format bench fuzz sim sim-nightly mutations clean
 
 help: ## this list
 	@echo "Paceline: make <target>"
@@ -60,6 +60,7 @@ test: ## everything: check, Rust and Python tests, doc tests, a tiny run of ever
 	@$(STAGE) "check: Python" $(MAKE) --no-print-directory check-python
 	@$(STAGE) "tests: Rust" $(MAKE) --no-print-directory test-rust
 	@$(STAGE) "tests: Python" $(MAKE) --no-print-directory test-python
+	@$(STAGE) "tests: hosts" $(MAKE) --no-print-directory test-hosts
 	@$(STAGE) "bench: smoke" $(MAKE) --no-print-directory test-bench
 
 test-quick: build programs ## the Python tests that take less than five seconds each
@@ -78,6 +79,14 @@ test-rust: build programs
 
 test-python: build programs
 	$(BIN)/python -m pytest -q
+
+test-hosts: build ## the tests on several hosts, made of namespaces of this machine; as root
+	@scripts/install-hosts-packages
+	$(BIN)/python -m pytest -q tests/hosts
+
+test-hosts-nightly: build ## those of them that take minutes
+	@scripts/install-hosts-packages
+	$(BIN)/python -m pytest -q -m nightly -o faulthandler_timeout=1200 tests/hosts
 
 test-bench: build
 	$(BIN)/python bench/run.py --smoke

@@ -5,8 +5,11 @@
 //! [`service`] makes the two halves: [`Service::run`] is the head itself, [`Handle`] is how others reach it.
 #![forbid(unsafe_code)]
 
+mod ask;
 mod links;
 mod message;
+mod report;
 mod service;
 
+pub use ask::Steward;
 pub use service::{Handle, Service, service};

@@ -3,11 +3,14 @@
 //! * LK-1: a peer has one link. A new one takes the place of the old, whose end is told first.
 //! * LK-2: lines for a client that does not read hold up the node they come from, so that in the end the printing slot
 //!   waits; but only for a moment, then they are dropped: nobody else may wait for a client that sleeps.
+//! * LK-3: one that only asks is no client: the core never hears of it.
 
+use crate::ask::Asker;
 use crate::message::{FromHead, ToHead};
 use paceline_core::head::Event;
 use paceline_net::control::{self, Receiver, Sender};
-use paceline_proto::control::{ClientToHead, NodeToHead};
+use paceline_proto::control::{ClientToHead, HeadToClient, NodeToHead};
+use paceline_proto::question::{Answer, Question};
 use paceline_proto::{ClientId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,6 +30,17 @@ pub(crate) type LinkId = u64;
 
 /// What a link brought: a message, or its end.
 pub(crate) type Arrival = (LinkId, Option<ToHead>);
+
+/// What an arrival means.
+pub(crate) enum Meaning {
+    Event(Event),
+    Asked(Asker, Question),
+    Answered(NodeId, u64, Answer),
+}
+
+fn events(events: Vec<Event>) -> Vec<Meaning> {
+    events.into_iter().map(Meaning::Event).collect()
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Peer {
@@ -75,6 +89,14 @@ struct Link {
     sender: Sender<FromHead>,
     reader: JoinHandle<()>,
     peer: Option<Peer>,
+    way: Way,
+}
+
+/// How a peer is linked: as people see it, and from where.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Way {
+    pub link: &'static str,
+    pub address: Option<String>,
 }
 
 impl Drop for Link {
@@ -95,17 +117,31 @@ impl Links {
     }
 
     pub(crate) fn accept(&mut self, socket: OwnedFd) -> io::Result<()> {
+        let way = Way { link: "unix", address: None };
         let (sender, receiver) = control::channel(socket)?;
         self.accepted += 1;
         let reading = read(self.accepted, receiver, self.arrivals.clone(), self.outlets.clone());
-        self.links.insert(self.accepted, Link { sender, reader: tokio::spawn(reading), peer: None });
+        self.links.insert(self.accepted, Link { sender, reader: tokio::spawn(reading), peer: None, way });
         Ok(())
     }
 
     /// What an arrival means to the head, in order.
-    pub(crate) fn on_arrival(&mut self, (id, message): Arrival) -> Vec<Event> {
+    pub(crate) fn on_arrival(&mut self, (id, message): Arrival) -> Vec<Meaning> {
         let Some(link) = self.links.get(&id) else { return Vec::new() };
-        let (known, Some(message)) = (link.peer, message) else { return self.drop_link(id) };
+        match (link.peer, message) {
+            (_, None) => events(self.drop_link(id)),
+            // Whoever may open a link may ask, also one that does nothing else (LK-3).
+            (None | Some(Peer::Client(_)), Some(ToHead::Client(ClientToHead::Ask { number, question }))) => {
+                vec![Meaning::Asked(Asker { link: id, number }, question)]
+            }
+            (Some(Peer::Node(node)), Some(ToHead::Node(NodeToHead::Answer { number, text }))) => {
+                vec![Meaning::Answered(node, number, text)]
+            }
+            (known, Some(message)) => events(self.on_message(id, known, message)),
+        }
+    }
+
+    fn on_message(&mut self, id: LinkId, known: Option<Peer>, message: ToHead) -> Vec<Event> {
         let mut events = Vec::new();
         let peer = known.or_else(|| {
             let peer = Peer::introduced_by(&message)?;
@@ -154,6 +190,26 @@ impl Links {
         if let Some(link) = self.by_peer.get(&peer).and_then(|id| self.links.get(id)) {
             link.sender.send(message, Vec::new());
         }
+    }
+
+    /// Answer one that asked, whoever it is.
+    pub(crate) fn answer(&self, asker: Asker, text: Answer) {
+        if let Some(link) = self.links.get(&asker.link) {
+            let message = HeadToClient::Answer { number: asker.number, text };
+            link.sender.send(&FromHead::Client(message), Vec::new());
+        }
+    }
+
+    pub(crate) fn way(&self, peer: Peer) -> Option<Way> {
+        self.by_peer.get(&peer).and_then(|id| self.links.get(id)).map(|link| link.way.clone())
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
+        let nodes = self.by_peer.keys().filter_map(|peer| match peer {
+            Peer::Node(node) => Some(*node),
+            Peer::Client(_) => None,
+        });
+        nodes.collect()
     }
 
     pub(crate) fn has_nodes(&self) -> bool {

@@ -1,10 +1,15 @@
 //! The event loop: links in, the core's effects out.
 
-use crate::links::{Links, Peer};
+use crate::ask::{Asker, Gatherings, Next, Steward, View};
+use crate::links::{Links, Meaning, Peer};
 use crate::message::FromHead;
 use paceline_core::Tick;
 use paceline_core::head::{Config, Effect, Event, Head, Status};
 use paceline_net::{alarm, clock};
+use paceline_proto::NodeId;
+use paceline_proto::control::HeadToNode;
+use paceline_proto::question::{Answer, Question, node_name};
+use serde_json::json;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -14,10 +19,14 @@ const INBOX: usize = 256;
 /// How long the last messages may take to come, and again to leave, when the head ends.
 const FAREWELL: Duration = Duration::from_millis(300);
 
+/// How long nodes may take to go when the cluster is stopped.
+const STOP_LIMIT: Duration = Duration::from_secs(8);
+
 /// What is asked of the head from outside.
 enum Request {
     Accept(OwnedFd),
     Status(Box<dyn FnOnce(Status) + Send>),
+    Stop,
     Close,
 }
 
@@ -38,6 +47,11 @@ impl Handle {
         let _ = self.requests.send(Request::Status(Box::new(answer)));
     }
 
+    /// End the cluster: tell every node to go, then end.
+    pub fn stop(&self) {
+        let _ = self.requests.send(Request::Stop);
+    }
+
     /// End the head once it has said what it has to say.
     pub fn close(&self) {
         let _ = self.requests.send(Request::Close);
@@ -49,15 +63,33 @@ pub struct Service {
     core: Head,
     requests: mpsc::UnboundedReceiver<Request>,
     wake: Option<Tick>,
+    steward: Option<Box<dyn Steward>>,
+    gatherings: Gatherings,
+    /// Those who wait for the cluster's end, once it was asked for.
+    stopping: Option<Vec<Asker>>,
 }
 
 /// A head and the way to reach it. What is sent before it runs is not lost.
 pub fn service(config: Config) -> (Service, Handle) {
     let (sender, requests) = mpsc::unbounded_channel();
-    (Service { core: Head::new(config), requests, wake: None }, Handle { requests: sender })
+    let service = Service {
+        core: Head::new(config),
+        requests,
+        wake: None,
+        steward: None,
+        gatherings: Gatherings::default(),
+        stopping: None,
+    };
+    (service, Handle { requests: sender })
 }
 
 impl Service {
+    /// Let this one answer what only the process around the head knows.
+    pub fn with_steward(mut self, steward: Box<dyn Steward>) -> Service {
+        self.steward = Some(steward);
+        self
+    }
+
     /// Be the head until told to end. Runs on any tokio runtime.
     pub async fn run(mut self) {
         let (sender, mut arrivals) = mpsc::channel(INBOX);
@@ -68,29 +100,151 @@ impl Service {
             tokio::select! {
                 // Requests first, or a flood of messages would keep the head from ending.
                 biased;
-                request = self.requests.recv(), if closing.is_none() => match request {
+                request = self.requests.recv(), if closing.is_none() || self.stopping.is_some() => match request {
                     Some(Request::Accept(socket)) => {
                         if let Err(error) = links.accept(socket) {
                             tracing::error!(%error, "a link could not be watched");
                         }
                     }
                     Some(Request::Status(answer)) => answer(self.core.status()),
+                    Some(Request::Stop) => self.begin_stop(None, &mut links),
                     Some(Request::Close) | None => closing = Some(clock::now() + FAREWELL.as_nanos() as u64),
                 },
                 // Before time passes judgement, what has arrived is handled.
                 Some(arrival) = arrivals.recv() => {
-                    for event in links.on_arrival(arrival) {
-                        self.step(event, &mut links);
+                    for meaning in links.on_arrival(arrival) {
+                        self.on_meaning(meaning, &mut links);
                     }
+                    self.answer_finished(&links);
                 }
                 () = alarm::reached(closing) => break,
+                () = alarm::reached(self.gatherings.wake()) => self.answer_finished(&links),
                 () = alarm::reached(self.wake.map(|at| at.0)) => {
                     self.wake = None;
                     self.step(Event::Tick, &mut links);
                 }
             }
+            if self.stopping.is_some() && closing.is_none() {
+                closing = Some(clock::now() + STOP_LIMIT.as_nanos() as u64);
+            }
         }
+        self.finish_stop(&links);
         links.drain(FAREWELL).await;
+    }
+
+    fn on_meaning(&mut self, meaning: Meaning, links: &mut Links) {
+        match meaning {
+            Meaning::Event(event) => {
+                if let Event::NodeDown(node) = event {
+                    self.gatherings.on_node_gone(node);
+                }
+                self.step(event, links);
+            }
+            Meaning::Asked(asker, question) => self.on_question(asker, question, links),
+            Meaning::Answered(node, number, text) => self.gatherings.on_answer(node, number, text),
+        }
+    }
+
+    fn on_question(&mut self, asker: Asker, question: Question, links: &mut Links) {
+        tracing::debug!(?question, "asked");
+        let now = clock::now();
+        let next = match question {
+            Question::Status => self.gatherings.status(asker, links.nodes(), now),
+            Question::Logs { ref of, lines } => match self.nodes_of(of.as_deref()) {
+                Ok(nodes) => {
+                    let own = of.as_deref().is_none_or(|of| of == "head");
+                    let own = own.then(|| self.ask_steward(&question).ok()).flatten();
+                    self.gatherings.logs(asker, own.map(|text| ("head".into(), text)), lines, nodes, now)
+                }
+                Err(why) => Next::Answer(asker, Err(why)),
+            },
+            Question::CleanLogs => {
+                let _ = self.ask_steward(&question);
+                self.gatherings.clean_logs(asker, links.nodes(), now)
+            }
+            Question::Drain { node } => Next::Answer(asker, self.drain(&node, links)),
+            Question::Stop => return self.begin_stop(Some(asker), links),
+            Question::Explain { .. } | Question::Token { .. } => {
+                Next::Answer(asker, self.ask_steward(&question))
+            }
+        };
+        match next {
+            Next::Answer(asker, text) => links.answer(asker, text),
+            Next::Nodes(number, question, nodes) => {
+                for node in nodes {
+                    let message = HeadToNode::Ask { number, question: question.clone() };
+                    links.send(Peer::Node(node), &FromHead::Node(message));
+                }
+                // There may be none.
+                self.answer_finished(links);
+            }
+        }
+    }
+
+    fn ask_steward(&mut self, question: &Question) -> Answer {
+        match &mut self.steward {
+            Some(steward) => steward.answer(question),
+            None => {
+                Err("this cluster is a part of the program that uses it, and cannot be asked that".into())
+            }
+        }
+    }
+
+    fn answer_finished(&mut self, links: &Links) {
+        if self.gatherings.wake().is_none() {
+            return;
+        }
+        let about = self.steward.as_ref().map(|steward| steward.about()).unwrap_or_default();
+        let view = View { about, status: &self.core.status(), links: &|peer| links.way(peer) };
+        for (asker, text) in self.gatherings.finished(clock::now(), &view) {
+            links.answer(asker, text);
+        }
+    }
+
+    /// Whose logs are meant.
+    fn nodes_of(&self, name: Option<&str>) -> Result<Vec<NodeId>, String> {
+        match name {
+            None => Ok(self.core.status().nodes.into_iter().map(|node| node.node).collect()),
+            Some("head") => Ok(Vec::new()),
+            Some(name) => self.node_named(name).map(|node| vec![node]),
+        }
+    }
+
+    fn node_named(&self, name: &str) -> Result<NodeId, String> {
+        match self.core.nodes_named(name)[..] {
+            [node] => Ok(node),
+            [] => {
+                let names: Vec<String> = self.core.status().nodes.into_iter().map(|node| node.name).collect();
+                let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+                Err(format!("there is no node {name} in this cluster; its nodes: {names}"))
+            }
+            ref several => {
+                let numbers: Vec<String> = several.iter().map(|&node| node_name(node)).collect();
+                Err(format!(
+                    "several nodes are called {name}: name one by its number: {}",
+                    numbers.join(", ")
+                ))
+            }
+        }
+    }
+
+    fn drain(&mut self, name: &str, links: &mut Links) -> Answer {
+        let node = self.node_named(name)?;
+        self.step(Event::Drain(node), links);
+        Ok(json!({"draining": name, "node": node_name(node)}).to_string())
+    }
+
+    fn begin_stop(&mut self, asker: Option<Asker>, links: &mut Links) {
+        tracing::info!("the cluster is stopped");
+        self.stopping.get_or_insert_default().extend(asker);
+        self.step(Event::Close, links);
+    }
+
+    fn finish_stop(&mut self, links: &Links) {
+        let left: Vec<String> = links.nodes().into_iter().map(node_name).collect();
+        for asker in self.stopping.take().into_iter().flatten() {
+            links.answer(asker, Ok(json!({"stopped": true, "left": left}).to_string()));
+        }
     }
 
     fn step(&mut self, event: Event, links: &mut Links) {

@@ -15,6 +15,7 @@ mod memory;
 mod news;
 mod opening;
 mod output;
+mod report;
 mod requests;
 mod service;
 mod shell;
@@ -22,5 +23,5 @@ mod slots;
 mod words;
 mod zygote;
 
-pub use requests::{Handle, Options, Uplink};
+pub use requests::{Answers, Handle, Options, Uplink};
 pub use service::{Service, service};

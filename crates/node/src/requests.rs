@@ -1,12 +1,17 @@
 //! What is asked of the node from outside.
 
 use paceline_core::node::{Config, Status};
+use paceline_proto::question::{Answer, NodeQuestion};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Hands a link to the head.
 pub type Uplink = Arc<dyn Fn(OwnedFd) + Send + Sync>;
+
+/// Answers what only the process around the node knows: its logs, and more about its status, as JSON fields.
+pub type Answers = Arc<dyn Fn(&NodeQuestion) -> Answer + Send + Sync>;
 
 /// What a node needs to start.
 #[derive(Clone)]
@@ -18,12 +23,15 @@ pub struct Options {
     pub variables: Vec<(String, String)>,
     /// How its slots reach the head, to be clients themselves.
     pub uplink: Uplink,
+    /// Answers the head's questions that are not about slots.
+    pub answers: Option<Answers>,
 }
 
 pub(crate) enum Request {
     Head(OwnedFd),
     Offer(OwnedFd),
     Status(Box<dyn FnOnce(Status) + Send>),
+    Leave(Duration),
     Close,
 }
 
@@ -48,6 +56,11 @@ impl Handle {
     /// Ask how things stand. The answer never comes if the node has ended.
     pub fn status(&self, answer: impl FnOnce(Status) + Send + 'static) {
         let _ = self.requests.send(Request::Status(Box::new(answer)));
+    }
+
+    /// Let what runs come to its end, for so long at most, then end as by `close`.
+    pub fn leave(&self, within: Duration) {
+        let _ = self.requests.send(Request::Leave(within));
     }
 
     /// End every slot, the zygote and the node.

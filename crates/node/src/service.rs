@@ -39,6 +39,7 @@ impl Service {
                     Some(Request::Head(socket)) => shell.on_head_socket(socket),
                     Some(Request::Offer(connection)) => shell.on_offer(connection),
                     Some(Request::Status(answer)) => answer(shell.status()),
+                    Some(Request::Leave(within)) => shell.step(Event::Leave { within }),
                     Some(Request::Close) | None => {
                         closing = Some(clock::now() + SLOTS_LIMIT.as_nanos() as u64);
                         shell.step(Event::Close);

@@ -2,6 +2,7 @@
 
 use crate::news::{Desk, News, Printed};
 use crate::opening::Openings;
+use crate::report;
 use crate::requests::Options;
 use crate::service::on_news;
 use crate::slots::Slots;
@@ -11,6 +12,7 @@ use paceline_core::node::{Effect, Event, Node, Status};
 use paceline_net::clock;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_proto::control::{HeadToNode, NodeToHead, SlotToNode, ZygoteToNode};
+use paceline_proto::question::{Answer, NodeQuestion};
 use paceline_proto::{Death, DeathCause, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -190,11 +192,26 @@ impl Shell {
             return;
         }
         match message {
+            Some(HeadToNode::Ask { number, question }) => {
+                let text = self.answer(&question);
+                self.say(&NodeToHead::Answer { number, text });
+            }
             Some(message) => self.step(Event::FromHead(message)),
             None => {
                 self.head = None;
                 self.step(Event::HeadDown);
             }
+        }
+    }
+
+    fn answer(&self, question: &NodeQuestion) -> Answer {
+        let answer = |question| match &self.options.answers {
+            Some(answers) => answers(question),
+            None => Err("this node keeps no logs".into()),
+        };
+        match question {
+            NodeQuestion::Status => Ok(report::status(&self.core.status(), answer(question).ok().as_deref())),
+            NodeQuestion::Logs { .. } | NodeQuestion::CleanLogs => answer(question),
         }
     }
 
@@ -268,7 +285,9 @@ impl Shell {
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
             // Passing on comes with connections from other machines.
-            Effect::Relay { connection, .. } | Effect::Refuse { connection } => drop(self.connections.remove(&connection)),
+            Effect::Relay { connection, .. } | Effect::Refuse { connection } => {
+                drop(self.connections.remove(&connection))
+            }
             Effect::ForgetSlot { slot } => self.slots.forget(slot),
             Effect::Stray { slot, text } => {
                 tracing::warn!(%slot, text = %String::from_utf8_lossy(&text), "a slot that is nobody's printed something");

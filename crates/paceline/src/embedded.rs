@@ -92,6 +92,7 @@ impl Embedded {
                 let head = head.clone();
                 move |link| head.accept(link)
             }),
+            answers: None,
         };
         let (node_service, node) = paceline_node::service(options);
         let (ours, theirs) = fds::pair()?;

@@ -8,9 +8,11 @@ use paceline_proto::control::{
 };
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
+use paceline_proto::question::{NodeQuestion, Question};
 use paceline_proto::{
-    Address, Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, MemoryUse,
-    NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId, open,
+    Address, Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId,
+    MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId,
+    open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -116,6 +118,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Bye,
         ClientToHead::Under { lease },
         ClientToHead::Unreachable { lease },
+        ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape },
         HeadToClient::Recall { lease },
@@ -126,7 +129,9 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
         HeadToClient::NodeAt { node, name: "alpha".into(), addresses: addresses.clone() },
         HeadToClient::Via { lease, node, addresses: addresses.clone() },
+        HeadToClient::Answer { number: 3, text: Ok("{}".into()) },
         HeadToClient::Bye,
+        HeadToClient::Over,
         NodeToHead::Join {
             node,
             incarnation: Incarnation(1),
@@ -144,12 +149,15 @@ fn control(out: &mut Vec<Vec<u8>>) {
         },
         NodeToHead::Heartbeat,
         NodeToHead::Blocked { lease, blocked: true },
+        NodeToHead::Answer { number: 4, text: Err("no".into()) },
+        NodeToHead::Leaving,
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Program { program, start },
         HeadToNode::Place { lease, client, shape },
         HeadToNode::End { lease },
         HeadToNode::Bye,
         HeadToNode::Relay { lease, addresses },
+        HeadToNode::Ask { number: 4, question: NodeQuestion::Status },
         NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true },
         NodeToSlot::Attach { lease },
         NodeToSlot::Detach { lease },

@@ -84,7 +84,8 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Address, NoAddress> {
         let refuse = |why| NoAddress { text: text.chars().take(300).collect(), why };
         if let Some(name) = text.strip_prefix(UNIX) {
-            let fits = (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+            let fits =
+                (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
             return if fits { Ok(Address::Unix(name.into())) } else { Err(refuse("has no socket's name")) };
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(|| refuse("has no port"))?;
@@ -103,7 +104,8 @@ impl FromStr for Address {
 /// An IPv6 address, perhaps with the interface it is on.
 fn version_six(text: &str) -> Option<&str> {
     let (address, zone) = text.split_once('%').map_or((text, None), |(address, zone)| (address, Some(zone)));
-    let zone_is_good = zone.is_none_or(|zone| !zone.is_empty() && zone.bytes().all(|b| b.is_ascii_alphanumeric()));
+    let zone_is_good =
+        zone.is_none_or(|zone| !zone.is_empty() && zone.bytes().all(|b| b.is_ascii_alphanumeric()));
     (address.parse::<Ipv6Addr>().is_ok() && zone_is_good).then_some(text)
 }
 
@@ -118,7 +120,9 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_understood() {
-        for text in ["head:7077", "10.0.0.5:1", "[fe80::1%eth0]:65535", "[::]:7077", "a-b.c_d:80", "unix:paceline-77"] {
+        for text in
+            ["head:7077", "10.0.0.5:1", "[fe80::1%eth0]:65535", "[::]:7077", "a-b.c_d:80", "unix:paceline-77"]
+        {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), text, "AD-1");
         }

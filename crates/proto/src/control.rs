@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::frame::Frame;
 use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, SlotId};
 use crate::program::{Start, StartError};
+use crate::question::{Answer, NodeQuestion, Question};
 use crate::resources::{Resources, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,8 @@ pub enum ClientToHead {
     Under { lease: LeaseId },
     /// No data connection for this lease can be opened from where the client is.
     Unreachable { lease: LeaseId },
+    /// Asks the head something. May come without a `Hello`, from one that only asks.
+    Ask { number: u64, question: Question },
 }
 
 /// Head to client.
@@ -88,6 +91,13 @@ pub enum HeadToClient {
         addresses: Vec<Address>,
     },
     /// The client has gone and its last lease is over: nothing more will be said.
+    Over,
+    /// The answer to the question of this number.
+    Answer {
+        number: u64,
+        text: Answer,
+    },
+    /// The cluster is closing: nothing more comes of it.
     Bye,
 }
 
@@ -132,6 +142,13 @@ pub enum NodeToHead {
         lease: LeaseId,
         blocked: bool,
     },
+    /// The answer to the head's question of this number.
+    Answer {
+        number: u64,
+        text: Answer,
+    },
+    /// The node wants to go: let it finish what it runs, then say goodbye.
+    Leaving,
 }
 
 /// Head to node.
@@ -156,13 +173,18 @@ pub enum HeadToNode {
     End {
         lease: LeaseId,
     },
-    /// The cluster is closing.
+    /// The cluster is closing, or the node was asked to leave: end everything and go.
     Bye,
     /// A client will open a data connection for this lease here, which is for the node at these addresses: pass it on.
     /// Until the end of the lease is told.
     Relay {
         lease: LeaseId,
         addresses: Vec<Address>,
+    },
+    /// The head wants to know something.
+    Ask {
+        number: u64,
+        question: NodeQuestion,
     },
 }
 

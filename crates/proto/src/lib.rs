@@ -18,6 +18,7 @@ pub mod frame;
 pub mod ids;
 pub mod open;
 pub mod program;
+pub mod question;
 pub mod resources;
 pub mod version;
 

@@ -29,6 +29,11 @@ impl Resources {
         self.cpus.div_ceil(UNIT).max(1)
     }
 
+    /// Every resource by its name, in the units people use.
+    pub fn amounts(&self) -> Vec<(String, f64)> {
+        vec![("cpus".into(), self.cpus as f64 / UNIT as f64)]
+    }
+
     pub fn fits_in(&self, other: &Resources) -> bool {
         self.cpus <= other.cpus
     }

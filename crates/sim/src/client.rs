@@ -180,10 +180,10 @@ impl Sim {
             ClientToHead::Hello { .. } | ClientToHead::Program { .. } | ClientToHead::Release { .. } => {
                 Repeat::Later
             }
-            ClientToHead::Want { .. }
-            | ClientToHead::Under { .. }
-            | ClientToHead::Unreachable { .. } => Repeat::AtOnce,
-            ClientToHead::Bye => Repeat::Never,
+            ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Unreachable { .. } => {
+                Repeat::AtOnce
+            }
+            ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
         };
         self.note(|_| format!("client {client} -> head: {message:?}"));
         if let Some(link) = self.clients[client].head {
@@ -232,6 +232,8 @@ impl Sim {
             | HeadToClient::ProgramFailed { .. }
             | HeadToClient::NodeAt { .. }
             | HeadToClient::Via { .. }
+            | HeadToClient::Answer { .. }
+            | HeadToClient::Over
             | HeadToClient::Bye
             | HeadToClient::Unplaceable { .. } => {}
         }

@@ -64,6 +64,8 @@ impl Sim {
             HeadToClient::Granted { .. } => Repeat::AtOnce,
             HeadToClient::ProgramFailed { .. }
             | HeadToClient::Unplaceable { .. }
+            | HeadToClient::Answer { .. }
+            | HeadToClient::Over
             | HeadToClient::Bye
             | HeadToClient::Output { .. } => Repeat::Never,
         };
@@ -79,7 +81,7 @@ impl Sim {
         let repeat = match message {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
             HeadToNode::Place { .. } | HeadToNode::Relay { .. } => Repeat::AtOnce,
-            HeadToNode::Bye => Repeat::Never,
+            HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };
         self.note(|_| format!("head -> {node:?}: {message:?}"));
         if let Some(&link) = self.head.nodes.get(&node) {

@@ -11,7 +11,8 @@ use paceline_proto::control::{
     HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode, Stream, ZygoteToNode,
 };
 use paceline_proto::{
-    Address, Death, DeathCause, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, SlotId, StartError,
+    Address, Death, DeathCause, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, SlotId,
+    StartError,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -203,11 +204,12 @@ impl Sim {
 
     fn node_tells_head(&mut self, node: usize, message: &NodeToHead) {
         let repeat = match message {
-            NodeToHead::Output { .. } => Repeat::Never,
+            NodeToHead::Output { .. } | NodeToHead::Answer { .. } => Repeat::Never,
             NodeToHead::Join { .. }
             | NodeToHead::Placed { .. }
             | NodeToHead::Ended { .. }
             | NodeToHead::ProgramFailed { .. }
+            | NodeToHead::Leaving
             | NodeToHead::Heartbeat => Repeat::Later,
             NodeToHead::Blocked { .. } => Repeat::AtOnce,
         };

@@ -214,6 +214,8 @@ impl<Ticket: Clone> Client<Ticket> {
             HeadToClient::Output { .. }
             | HeadToClient::NodeAt { .. }
             | HeadToClient::Via { .. }
+            | HeadToClient::Over
+            | HeadToClient::Answer { .. }
             | HeadToClient::Bye => {}
         }
     }

@@ -88,6 +88,9 @@ impl Head {
         let hungry = self.clients.iter().filter(|(_, client)| client.unmet().next().is_some());
         ensure!(hungry.map(|(id, _)| id).eq(&self.hungry), "the hungry are other than listed");
         let up = self.nodes.iter().filter(|(_, node)| matches!(node.link, NodeLink::Up { .. }));
+        let up = up.filter(|(id, _)| !self.leaving.contains(id));
+        let stray = self.leaving.iter().find(|id| !self.nodes.contains_key(id));
+        ensure!(stray.is_none(), "LV-2: {stray:?} is leaving and not here");
         let room = up.map(|(&id, node)| (node.free(), Reverse(id))).collect();
         ensure!(self.room == room, "the room is other than listed");
         ensure!(self.total == sum(self.nodes.values().map(|node| node.total)), "the total is {}", self.total);

@@ -28,6 +28,8 @@ impl Head {
             ClientToHead::Bye => self.on_bye(from, out),
             ClientToHead::Under { lease } => self.on_under(from, lease),
             ClientToHead::Unreachable { lease } => self.on_unreachable(from, lease, out),
+            // The shell answers.
+            ClientToHead::Ask { .. } => {}
         }
     }
 
@@ -115,7 +117,7 @@ impl Head {
         self.end_leases(id, out);
         if let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) {
             let last = self.leases.iter().filter(|(_, lease)| lease.client == id).map(|(&lease, _)| lease);
-            self.leaving.insert(id, last.collect());
+            self.going.insert(id, last.collect());
             client.link = ClientLink::Leaving;
             client.wants.clear();
             self.hungry.remove(&id);
@@ -156,7 +158,7 @@ impl Head {
         self.end_leases(id, out);
         self.clients.remove(&id);
         self.hungry.remove(&id);
-        self.leaving.remove(&id);
+        self.going.remove(&id);
         self.dirty = true;
     }
 

@@ -63,7 +63,7 @@ impl Head {
     pub(super) fn finish(&mut self, id: LeaseId) {
         self.uncount(id);
         let lease = self.leases.remove(&id).expect("only known leases finish");
-        if let Some(last) = self.leaving.get_mut(&lease.client) {
+        if let Some(last) = self.going.get_mut(&lease.client) {
             last.remove(&id);
         }
         self.nodes.get_mut(&lease.node).expect("a lease has its node").leases.remove(&id);
@@ -84,7 +84,7 @@ impl Head {
         let node = self.nodes.get_mut(&id).expect("a lease has its node");
         let before = node.free();
         change(node);
-        if matches!(node.link, NodeLink::Up { .. }) {
+        if matches!(node.link, NodeLink::Up { .. }) && !self.leaving.contains(&id) {
             self.room.remove(&(before, Reverse(id)));
             self.room.insert((node.free(), Reverse(id)));
         }

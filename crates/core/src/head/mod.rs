@@ -17,6 +17,7 @@ mod check;
 mod clients;
 mod families;
 mod leases;
+mod leaving;
 mod nodes;
 mod reach;
 mod recall;
@@ -29,7 +30,8 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead};
 use paceline_proto::{
-    Address, ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start,
+    Address, ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId,
+    Start,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +91,10 @@ pub enum Event {
     FromNode(NodeId, NodeToHead),
     /// The node's link is gone.
     NodeDown(NodeId),
+    /// Let this node finish what it runs and go.
+    Drain(NodeId),
+    /// The cluster is to end: everybody is told to go.
+    Close,
     /// An alarm that was asked for.
     Tick,
 }
@@ -118,7 +124,7 @@ pub struct Head {
     /// Nodes that take leases, by what is free; among equals the lowest id comes last.
     room: BTreeSet<(Resources, Reverse<NodeId>)>,
     /// Clients that said goodbye, and their leases that are not over yet.
-    leaving: BTreeMap<ClientId, BTreeSet<LeaseId>>,
+    going: BTreeMap<ClientId, BTreeSet<LeaseId>>,
     /// Nodes that are gone, what they had, and until when they are counted on.
     departed: BTreeMap<NodeId, (Resources, Tick)>,
     leases: BTreeMap<LeaseId, Lease>,
@@ -130,6 +136,10 @@ pub struct Head {
     deadline: Option<Tick>,
     /// Something changed that may let a lease be granted.
     dirty: bool,
+    /// Nodes that are to go.
+    leaving: BTreeSet<NodeId>,
+    /// The cluster is ending.
+    closing: bool,
 }
 
 struct Client {
@@ -192,6 +202,8 @@ struct Node {
     returning: Resources,
     leases: BTreeSet<LeaseId>,
     link: NodeLink,
+    /// It was told to go.
+    dismissed: bool,
 }
 
 enum NodeLink {
@@ -239,7 +251,7 @@ impl Head {
             nodes: BTreeMap::new(),
             total: Resources::default(),
             room: BTreeSet::new(),
-            leaving: BTreeMap::new(),
+            going: BTreeMap::new(),
             departed: BTreeMap::new(),
             leases: BTreeMap::new(),
             granted: 0,
@@ -247,6 +259,8 @@ impl Head {
             settled_at: None,
             deadline: None,
             dirty: false,
+            leaving: BTreeSet::new(),
+            closing: false,
         }
     }
 
@@ -257,13 +271,16 @@ impl Head {
             Event::FromClient(client, message) => self.on_client(now, client, message, out),
             Event::ClientDown { client, dead } => self.on_client_down(now, client, dead, out),
             Event::FromNode(node, message) => self.on_node(now, node, message, out),
-            Event::NodeDown(node) => self.on_node_down(now, node),
+            Event::NodeDown(node) => self.on_node_down(now, node, out),
+            Event::Drain(node) => self.on_drain(node, out),
+            Event::Close => self.on_close(out),
             Event::Tick => self.dirty = true,
         }
-        if std::mem::take(&mut self.dirty) {
+        if std::mem::take(&mut self.dirty) && !self.closing {
             self.share(now, out);
         }
         self.see_off(out);
+        self.dismiss(out);
         out.extend(self.alarm.on_settled(now, self.deadline).map(Effect::WakeAt));
         debug_assert_eq!(self.check(), Ok(()));
     }

@@ -28,6 +28,9 @@ impl Head {
             NodeToHead::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
             NodeToHead::Heartbeat => {}
             NodeToHead::Blocked { lease, blocked } => self.on_blocked(from, lease, blocked),
+            // The shell takes it.
+            NodeToHead::Answer { .. } => {}
+            NodeToHead::Leaving => self.on_drain(from, out),
         }
     }
 
@@ -67,6 +70,7 @@ impl Head {
             self.reconcile_node(now, id, placed, out);
             self.judge_all(now, out);
             self.dirty = true;
+            self.tell_again(id, out);
         }
     }
 
@@ -100,6 +104,7 @@ impl Head {
                 let (client, shape) = (lease.client, lease.shape);
                 self.tell_where(client, node, out);
                 self.tell_client(client, HeadToClient::Granted { lease: id, node, slot, shape }, out);
+                self.recall_if_leaving(id, out);
                 // One that waits may now ask for this lease back.
                 self.dirty = true;
             }
@@ -128,7 +133,10 @@ impl Head {
         }
     }
 
-    pub(super) fn on_node_down(&mut self, now: Tick, id: NodeId) {
+    pub(super) fn on_node_down(&mut self, now: Tick, id: NodeId, out: &mut Vec<Effect>) {
+        if self.on_dismissed_gone(now, id, out) {
+            return;
+        }
         let until = now + self.config.heartbeat * BEATS;
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if matches!(node.link, NodeLink::Up { .. }) {
@@ -167,11 +175,12 @@ impl Head {
     }
 
     /// The node is gone, and with it whatever ran there. Returns what it had.
-    fn lose_node(&mut self, id: NodeId, out: &mut Vec<Effect>) -> Resources {
+    pub(super) fn lose_node(&mut self, id: NodeId, out: &mut Vec<Effect>) -> Resources {
         let leases: Vec<LeaseId> = self.nodes[&id].leases.iter().copied().collect();
         leases.into_iter().for_each(|lease| self.on_ended(id, lease, Some(lost()), out));
         let node = self.nodes.remove(&id).expect("the node is known");
         self.room.remove(&(node.free(), Reverse(id)));
+        self.leaving.remove(&id);
         self.total = self.total.minus(&node.total).expect("the total includes every node");
         self.dirty = true;
         node.total
@@ -181,8 +190,10 @@ impl Head {
     pub(super) fn note_room(&mut self, id: NodeId) {
         let node = &self.nodes[&id];
         match node.link {
-            NodeLink::Up { .. } => self.room.insert((node.free(), Reverse(id))),
-            NodeLink::Down { .. } => self.room.remove(&(node.free(), Reverse(id))),
+            NodeLink::Up { .. } if !self.leaving.contains(&id) => {
+                self.room.insert((node.free(), Reverse(id)))
+            }
+            NodeLink::Up { .. } | NodeLink::Down { .. } => self.room.remove(&(node.free(), Reverse(id))),
         };
     }
 }
@@ -198,6 +209,7 @@ impl Node {
             returning: Resources::default(),
             leases: BTreeSet::new(),
             link: NodeLink::Up { heard: now },
+            dismissed: false,
         }
     }
 }

@@ -12,7 +12,8 @@ impl Head {
             return;
         }
         node.addresses = addresses;
-        let known = self.clients.iter_mut().filter_map(|(&it, client)| client.reaches.remove(&id).then_some(it));
+        let known =
+            self.clients.iter_mut().filter_map(|(&it, client)| client.reaches.remove(&id).then_some(it));
         for client in known.collect::<Vec<_>>() {
             self.tell_where(client, id, out);
         }
@@ -56,7 +57,8 @@ impl Head {
     fn next_relay(&self, target: NodeId, before: Option<NodeId>) -> Option<NodeId> {
         let later = |id: NodeId| before.is_none_or(|before| id > before);
         let mut nodes = self.nodes.iter().filter(|(id, _)| **id != target && later(**id));
-        let able = |node: &super::Node| matches!(node.link, NodeLink::Up { .. }) && !node.addresses.is_empty();
+        let able =
+            |node: &super::Node| matches!(node.link, NodeLink::Up { .. }) && !node.addresses.is_empty();
         nodes.find(|(_, node)| able(node)).map(|(&id, _)| id)
     }
 
@@ -70,10 +72,10 @@ impl Head {
 
     /// Clients that are leaving hear when their last lease is over.
     pub(super) fn see_off(&mut self, out: &mut Vec<Effect>) {
-        while let Some((&id, _)) = self.leaving.iter().find(|(_, leases)| leases.is_empty()) {
-            self.leaving.remove(&id);
+        while let Some((&id, _)) = self.going.iter().find(|(_, leases)| leases.is_empty()) {
+            self.going.remove(&id);
             if self.clients.get(&id).is_some_and(|client| matches!(client.link, ClientLink::Leaving)) {
-                self.tell_client(id, HeadToClient::Bye, out);
+                self.tell_client(id, HeadToClient::Over, out);
             }
         }
     }

@@ -19,6 +19,8 @@ pub struct NodeStatus {
     pub total: Resources,
     pub free: Resources,
     pub reachable: bool,
+    /// It was asked to finish what it runs and go.
+    pub leaving: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +43,7 @@ impl Head {
                     total: entry.total,
                     free: entry.free(),
                     reachable: matches!(entry.link, NodeLink::Up { .. }),
+                    leaving: self.leaving.contains(&node),
                 })
                 .collect(),
             clients: self.clients.iter().map(|(&id, client)| (id, client.name.clone())).collect(),

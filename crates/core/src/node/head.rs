@@ -16,6 +16,8 @@ impl Node {
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),
             HeadToNode::Relay { lease, addresses } => drop(self.relays.insert(lease, addresses)),
+            // The shell answers.
+            HeadToNode::Ask { .. } => {}
         }
     }
 
@@ -41,6 +43,7 @@ impl Node {
         for (placement, death) in self.unreported.drain(..) {
             out.push(Effect::ToHead(NodeToHead::Ended { lease: placement.lease, death }));
         }
+        self.say_leaving(out);
     }
 
     pub(super) fn on_head_down(&mut self, now: Tick) {

@@ -18,6 +18,7 @@ mod blocked;
 mod check;
 mod head;
 mod leases;
+mod leaving;
 mod memory;
 mod places;
 mod programs;
@@ -30,7 +31,8 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
 use paceline_proto::{
-    Address, ClientId, Death, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, StartError,
+    Address, ClientId, Death, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start,
+    StartError,
 };
 use places::Backoff;
 use programs::Program;
@@ -132,6 +134,10 @@ pub enum Event {
     },
     /// The node is to end.
     Close,
+    /// It is to end when what it runs has come to its end, or after this long.
+    Leave {
+        within: Duration,
+    },
     /// An alarm that was asked for.
     Tick,
 }
@@ -222,6 +228,8 @@ pub struct Node {
     /// The most that tasks which wait have left to others, and until when that counts.
     left_at_most: Resources,
     left_until: Tick,
+    /// When it goes whether or not something still runs, if it wants to go.
+    leave_by: Option<Tick>,
     phase: Phase,
 }
 
@@ -315,6 +323,7 @@ impl Node {
             quiet_since: Tick::ZERO,
             left_at_most: Resources::default(),
             left_until: Tick::ZERO,
+            leave_by: None,
             phase: Phase::Open,
         }
     }
@@ -341,6 +350,7 @@ impl Node {
             Event::Output { slot, stream, text } => self.on_output(slot, stream, text, out),
             Event::Memory { used, limit, slots } => self.on_memory(used, limit, &slots, out),
             Event::Close => self.on_close(now, out),
+            Event::Leave { within } => self.on_leave(now, within, out),
             Event::Tick => {}
         }
         self.settle(now, out);
@@ -358,6 +368,7 @@ impl Node {
             *until = *until + gap;
         }
         self.programs_on_gap(gap);
+        self.leave_by = self.leave_by.map(|by| by + gap);
         for slot in self.slots.values_mut() {
             match &mut slot.state {
                 State::Detaching { until, .. } | State::Warm { until, .. } => *until = *until + gap,
@@ -372,6 +383,7 @@ impl Node {
         self.slots_on_time(now, out);
         self.blocked_on_time(now);
         self.programs_on_time(now, out);
+        self.leaving_on_time(now, out);
     }
 
     /// Bring about what the state of things asks for.
@@ -401,10 +413,10 @@ impl Node {
             State::Generic | State::Leased(_) => None,
         });
         let programs = self.programs_next().into_iter().chain(self.blocked_until(now));
-        slots.chain(head).chain(self.next_fork(now)).chain(programs).min()
+        slots.chain(head).chain(self.next_fork(now)).chain(programs).chain(self.leave_deadline()).min()
     }
 
-    fn on_close(&mut self, now: Tick, out: &mut Vec<Effect>) {
+    pub(super) fn on_close(&mut self, now: Tick, out: &mut Vec<Effect>) {
         if self.phase != Phase::Open {
             return;
         }

@@ -2,7 +2,7 @@
 
 use super::places::PATIENCE;
 use super::{Node, State, Zygote};
-use paceline_proto::{ClientId, Resources, SlotId};
+use paceline_proto::{ClientId, LeaseId, Resources, SlotId};
 
 /// The node's slots, in the order of their ids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +22,9 @@ pub struct SlotStatus {
     pub state: SlotState,
     pub client: Option<ClientId>,
     pub needs: Option<Resources>,
+    pub lease: Option<LeaseId>,
+    /// Its task waits for others.
+    pub blocked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +62,9 @@ impl Node {
                 State::Warm { needs, .. } => (SlotState::Warm, Some(needs)),
                 State::Ending { .. } => (SlotState::Ending, None),
             };
-            SlotStatus { slot, pid: entry.pid, state, client: entry.client, needs }
+            let lease = entry.state.lease().map(|lease| lease.lease);
+            let (pid, client, blocked) = (entry.pid, entry.client, entry.blocked);
+            SlotStatus { slot, pid, state, client, needs, lease, blocked }
         });
         let tired = self.places.iter().filter(|(_, backoff)| backoff.deaths() >= PATIENCE);
         Status {

@@ -1,6 +1,7 @@
 //! A head with a hand on its clock, for the tests.
 
 mod families;
+mod leaving;
 mod membership;
 mod programs;
 mod random;

@@ -142,7 +142,7 @@ impl Model {
             name: String::new(),
             total: Resources::cpus(id.0),
             leases: node.leases.values().copied().collect(),
-            addresses: if id.0 % 2 == 0 { vec![Address::tcp("even", 7078)] } else { Vec::new() },
+            addresses: if id.0.is_multiple_of(2) { vec![Address::tcp("even", 7078)] } else { Vec::new() },
         };
         self.handle(Event::FromNode(id, join));
     }

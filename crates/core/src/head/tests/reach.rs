@@ -93,9 +93,9 @@ fn a_client_that_leaves_hears_when_all_is_over() {
     let mut bench = Bench::holding(A, 2);
     assert_eq!(bench.client_says(A, ClientToHead::Bye), [end(N1, 1), end(N1, 2)]);
     assert_eq!(bench.ended(N1, 1, None), []);
-    assert_eq!(bench.ended(N1, 2, None), [Effect::ToClient(A, HeadToClient::Bye)]);
+    assert_eq!(bench.ended(N1, 2, None), [Effect::ToClient(A, HeadToClient::Over)]);
     let mut bench = Bench::new();
     bench.hello(B, &[]);
     let at_once = bench.client_says(B, ClientToHead::Bye);
-    assert_eq!(at_once, [Effect::ToClient(B, HeadToClient::Bye)], "it had none");
+    assert_eq!(at_once, [Effect::ToClient(B, HeadToClient::Over)], "it had none");
 }

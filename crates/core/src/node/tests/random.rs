@@ -122,6 +122,8 @@ impl Model {
             | NodeToHead::Output { .. }
             | NodeToHead::Blocked { .. }
             | NodeToHead::ProgramFailed { .. }
+            | NodeToHead::Answer { .. }
+            | NodeToHead::Leaving
             | NodeToHead::Heartbeat => {}
         }
     }

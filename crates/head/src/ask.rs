@@ -1,0 +1,162 @@
+//! Questions to the head: who asked what, and which parts of the answer are still to come from nodes.
+//!
+//! Owns: questions that are not answered yet. Does not own: what only the process around the head knows, which its
+//! [`Steward`] tells; nor decisions, which are the core's.
+//!
+//! * AK-1: every question is answered once, at the latest after [`PATIENCE`], however many nodes are silent.
+//! * AK-2: a node whose link is gone is not waited for.
+
+use crate::links::LinkId;
+use crate::report;
+use paceline_core::head::Status;
+use paceline_proto::NodeId;
+use paceline_proto::question::{Answer, NodeQuestion, PATIENCE, Question, node_name};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The process around the head, as far as it is asked something.
+pub trait Steward: Send {
+    /// What a status says of the cluster itself: its name, its address, its version.
+    fn about(&self) -> Map<String, Value>;
+
+    /// Answers what is its to answer: tokens and the head's own logs.
+    fn answer(&mut self, question: &Question) -> Answer;
+}
+
+/// Where an answer goes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Asker {
+    pub link: LinkId,
+    pub number: u64,
+}
+
+/// A question whose answer has parts from several nodes.
+struct Gathering {
+    asker: Asker,
+    what: What,
+    waiting: BTreeSet<NodeId>,
+    parts: BTreeMap<NodeId, Answer>,
+    until: u64,
+}
+
+enum What {
+    Status,
+    /// With what the head itself has to say, under its name.
+    Logs(Option<(String, String)>),
+    Cleaned,
+}
+
+#[derive(Default)]
+pub(crate) struct Gatherings {
+    open: BTreeMap<u64, Gathering>,
+    opened: u64,
+}
+
+/// What to do about a question.
+pub(crate) enum Next {
+    Answer(Asker, Answer),
+    /// Ask these nodes, under this number.
+    Nodes(u64, NodeQuestion, Vec<NodeId>),
+}
+
+impl Gatherings {
+    pub(crate) fn status(&mut self, asker: Asker, nodes: Vec<NodeId>, now: u64) -> Next {
+        self.open(asker, What::Status, NodeQuestion::Status, nodes, now)
+    }
+
+    pub(crate) fn logs(
+        &mut self,
+        asker: Asker,
+        own: Option<(String, String)>,
+        lines: u32,
+        nodes: Vec<NodeId>,
+        now: u64,
+    ) -> Next {
+        self.open(asker, What::Logs(own), NodeQuestion::Logs { lines }, nodes, now)
+    }
+
+    pub(crate) fn clean_logs(&mut self, asker: Asker, nodes: Vec<NodeId>, now: u64) -> Next {
+        self.open(asker, What::Cleaned, NodeQuestion::CleanLogs, nodes, now)
+    }
+
+    fn open(
+        &mut self,
+        asker: Asker,
+        what: What,
+        question: NodeQuestion,
+        nodes: Vec<NodeId>,
+        now: u64,
+    ) -> Next {
+        self.opened += 1;
+        let until = now + PATIENCE.as_nanos() as u64;
+        let waiting = nodes.iter().copied().collect();
+        self.open.insert(self.opened, Gathering { asker, what, waiting, parts: BTreeMap::new(), until });
+        Next::Nodes(self.opened, question, nodes)
+    }
+
+    pub(crate) fn on_answer(&mut self, node: NodeId, number: u64, text: Answer) {
+        if let Some(gathering) = self.open.get_mut(&number)
+            && gathering.waiting.remove(&node)
+        {
+            gathering.parts.insert(node, text);
+        }
+    }
+
+    /// AK-2.
+    pub(crate) fn on_node_gone(&mut self, node: NodeId) {
+        for gathering in self.open.values_mut() {
+            gathering.waiting.remove(&node);
+        }
+    }
+
+    /// When a question has waited long enough.
+    pub(crate) fn wake(&self) -> Option<u64> {
+        self.open.values().map(|gathering| gathering.until).min()
+    }
+
+    /// Answers that are complete, or as complete as they will be (AK-1).
+    pub(crate) fn finished(&mut self, now: u64, view: &View<'_>) -> Vec<(Asker, Answer)> {
+        let done = |gathering: &Gathering| gathering.waiting.is_empty() || gathering.until <= now;
+        let ready: Vec<u64> =
+            self.open.iter().filter(|(_, gathering)| done(gathering)).map(|(&number, _)| number).collect();
+        let take = |number| self.open.remove(&number).expect("listed just now");
+        ready.into_iter().map(take).map(|gathering| (gathering.asker, gathering.compose(view))).collect()
+    }
+}
+
+/// What the head knows when it composes an answer.
+pub(crate) struct View<'a> {
+    pub about: Map<String, Value>,
+    pub status: &'a Status,
+    /// How each peer is linked, and from where.
+    pub links: &'a dyn Fn(crate::links::Peer) -> Option<crate::links::Way>,
+}
+
+impl Gathering {
+    fn compose(self, view: &View<'_>) -> Answer {
+        let parts = self.parts;
+        match self.what {
+            What::Status => Ok(report::status(view, &parts).to_string()),
+            What::Logs(own) => {
+                let mut logs: Vec<Value> =
+                    own.into_iter().map(|(name, text)| json!({"of": name, "text": text})).collect();
+                for (node, part) in parts {
+                    let named = view.status.nodes.iter().find(|entry| entry.node == node);
+                    let name = named.map_or_else(|| node_name(node), |entry| entry.name.clone());
+                    logs.push(match part {
+                        Ok(text) => json!({"of": name, "text": text}),
+                        Err(why) => json!({"of": name, "error": why}),
+                    });
+                }
+                Ok(json!({"logs": logs}).to_string())
+            }
+            What::Cleaned => {
+                let failed: Vec<Value> = parts
+                    .into_iter()
+                    .filter_map(|(node, part)| Some(json!({"node": node_name(node), "error": part.err()?})))
+                    .collect();
+                Ok(json!({"cleaned": true, "failed": failed}).to_string())
+            }
+        }
+    }
+}

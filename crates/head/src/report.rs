@@ -1,0 +1,101 @@
+//! A status as JSON: what the head knows, with what nodes told of themselves.
+//!
+//! The fields are a promise to programs; docs/cluster.md lists them.
+
+use crate::ask::View;
+use crate::links::{Peer, Way};
+use paceline_core::head::{LeaseStatus, NodeStatus};
+use paceline_proto::question::{Answer, lease_name, node_name};
+use paceline_proto::{ClientId, NodeId, Resources};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+pub(crate) fn status(view: &View<'_>, parts: &BTreeMap<NodeId, Answer>) -> Value {
+    let told: BTreeMap<NodeId, Value> = parts
+        .iter()
+        .filter_map(|(&node, part)| Some((node, serde_json::from_str(part.as_ref().ok()?).ok()?)))
+        .collect();
+    let ways = lease_links(&told);
+    let nodes: Vec<Value> =
+        view.status.nodes.iter().map(|entry| node(view, entry, told.get(&entry.node))).collect();
+    let clients: Vec<Value> = view.status.clients.iter().map(|(id, name)| client(view, *id, name)).collect();
+    let leases: Vec<Value> = view.status.leases.iter().map(|entry| lease(view, entry, &ways)).collect();
+    json!({"cluster": view.about, "nodes": nodes, "clients": clients, "leases": leases})
+}
+
+fn node(view: &View<'_>, entry: &NodeStatus, told: Option<&Value>) -> Value {
+    let way = (view.links)(Peer::Node(entry.node));
+    let state = match (entry.reachable, entry.leaving, told) {
+        (false, _, _) => "away",
+        (true, true, _) => "leaving",
+        (true, false, None) => "silent",
+        (true, false, Some(_)) => "up",
+    };
+    let mut found = json!({
+        "node": node_name(entry.node),
+        "name": entry.name,
+        "state": state,
+        "link": link(&way),
+        "address": way.and_then(|way| way.address),
+        "total": resources(&entry.total),
+        "free": resources(&entry.free),
+    });
+    if let (Some(object), Some(Value::Object(more))) = (found.as_object_mut(), told) {
+        for (name, value) in more {
+            object.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    found
+}
+
+fn client(view: &View<'_>, id: ClientId, name: &str) -> Value {
+    let way = (view.links)(Peer::Client(id));
+    let leases = view.status.leases.iter().filter(|lease| lease.client == id);
+    json!({
+        "client": client_name(id),
+        "name": name,
+        "link": link(&way),
+        "address": way.and_then(|way| way.address),
+        "leases": leases.count(),
+    })
+}
+
+fn lease(view: &View<'_>, entry: &LeaseStatus, ways: &BTreeMap<String, Value>) -> Value {
+    let named = view.status.nodes.iter().find(|node| node.node == entry.node);
+    let name = lease_name(entry.lease);
+    let link = ways.get(&name).cloned().unwrap_or(Value::Null);
+    json!({
+        "lease": name,
+        "client": client_name(entry.client),
+        "node": named.map_or_else(|| node_name(entry.node), |node| node.name.clone()),
+        "needs": resources(&entry.shape.needs),
+        "state": entry.state,
+        "link": link,
+    })
+}
+
+/// How the client of each lease is linked to its slot, as far as nodes told.
+fn lease_links(told: &BTreeMap<NodeId, Value>) -> BTreeMap<String, Value> {
+    let slots = told.values().filter_map(|node| node.get("slots")?.as_array()).flatten();
+    slots
+        .filter_map(|slot| Some((slot.get("lease")?.as_str()?.to_owned(), slot.get("link")?.clone())))
+        .collect()
+}
+
+fn link(way: &Option<Way>) -> Option<&'static str> {
+    way.as_ref().map(|way| way.link)
+}
+
+fn client_name(id: ClientId) -> String {
+    format!("{:016x}", id.0)
+}
+
+pub(crate) fn resources(resources: &Resources) -> Value {
+    let amounts = resources.amounts().into_iter().map(|(name, amount)| (name, number(amount)));
+    Value::Object(amounts.collect::<Map<_, _>>())
+}
+
+/// Whole amounts without a fraction.
+fn number(amount: f64) -> Value {
+    if amount.fract() == 0.0 { json!(amount as u64) } else { json!(amount) }
+}

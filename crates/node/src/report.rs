@@ -1,0 +1,32 @@
+//! A node's own part of a status, as JSON.
+
+use paceline_core::node::{SlotStatus, Status};
+use paceline_proto::question::lease_name;
+use serde_json::{Map, Value, json};
+
+/// What the node knows of itself, with what the process around it adds.
+pub(crate) fn status(status: &Status, more: Option<&str>) -> String {
+    let slots: Vec<Value> = status.slots.iter().map(slot).collect();
+    let tired = status.backing_off.iter().map(|(place, deaths)| json!({"place": place, "deaths": deaths}));
+    let mut found = Map::new();
+    found.insert("slots".into(), slots.into());
+    found.insert("waiting".into(), status.pending.into());
+    found.insert("backing_off".into(), tired.collect());
+    found.insert("zygote".into(), status.zygote_up.into());
+    if let Some(Ok(Value::Object(more))) = more.map(serde_json::from_str) {
+        found.extend(more);
+    }
+    Value::Object(found).to_string()
+}
+
+fn slot(slot: &SlotStatus) -> Value {
+    json!({
+        "slot": slot.slot.0,
+        "pid": slot.pid,
+        "state": slot.state.name(),
+        "client": slot.client.map(|client| format!("{:016x}", client.0)),
+        "lease": slot.lease.map(lease_name),
+        "blocked": slot.blocked,
+        "link": slot.lease.map(|_| "unix"),
+    })
+}

@@ -1,0 +1,86 @@
+"""All hosts and networks of one test."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from lab.host import Host
+from lab.network import Network
+from lab.slow_network import SlowNetwork
+
+
+class Lab:
+    """Leaving the `with` block ends every host and network, whatever state they are in."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="paceline-hosts-"))
+        self.networks: dict[str, Network] = {}
+        self.hosts: dict[str, Host] = {}
+
+    def network(self, name: str = "lan", delay: float = 0.0) -> Network:
+        """A new network. With a `delay`, everything in it takes that many seconds, each way."""
+        number = len(self.networks) + 1
+        made = SlowNetwork(name, number, delay) if delay else Network(name, number)
+        self.networks[name] = made
+        return made
+
+    def host(self, name: str, *networks: str) -> Host:
+        """A new host in these networks; without names in `lan`, which is made if need be."""
+        if not networks:
+            networks = ("lan",)
+            if "lan" not in self.networks:
+                self.network("lan")
+        made = Host(name, self.directory)
+        self.hosts[name] = made
+        for network in networks:
+            self.networks[network].plug(made)
+        self._name_all()
+        return made
+
+    def _name_all(self) -> None:
+        """Every host knows every other by name, as far as they share a network."""
+        living = [host for host in self.hosts.values() if host.alive]
+        for host in living:
+            known = {host.name: host.address}
+            for other in living:
+                shared = [network for network in host.addresses if network in other.addresses]
+                if other is not host and shared:
+                    known[other.name] = other.addresses[shared[0]]
+            host.names(known)
+
+    def power_off(self, host: Host) -> None:
+        """As if its plug were pulled: its peers hear nothing at all, not even that its connections end."""
+        for network in host.addresses:
+            self.networks[network].unplug(host)
+        host.end()
+
+    def report(self) -> str:
+        """What the clusters on the hosts have logged, for a test that failed."""
+        parts = []
+        for host in self.hosts.values():
+            if not host.alive:
+                parts.append(f"==== {host.name} is gone")
+                continue
+            parts.append(f"==== {host.name}")
+            parts += [str(one) for one in host.processes()]
+            for log in sorted((host.files / "root").rglob("*.log")):
+                with contextlib.suppress(OSError):
+                    parts.append(f"---- {log.name}\n{log.read_text(errors='replace')[-6000:]}")
+        return "\n".join(parts)
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            for network in self.networks.values():
+                stack.callback(network.end)
+            for host in self.hosts.values():
+                stack.callback(host.end)
