@@ -37,6 +37,13 @@ impl Sim {
                         self.close_end(link, End::Far);
                     }
                 }
+                Effect::DropClient(client) => {
+                    if let Some(link) = self.head.clients.remove(&client) {
+                        self.note(|_| format!("head drops {client:?}"));
+                        self.close_end(link, End::Far);
+                    }
+                }
+                Effect::Superseded { .. } => panic!("there is one head"),
                 Effect::WakeAt(at) => {
                     self.head.wake = Some(at);
                     let late = self.lateness();
@@ -60,6 +67,7 @@ impl Sim {
             | HeadToClient::Crowded { .. }
             | HeadToClient::NodeAt { .. }
             | HeadToClient::Via { .. }
+            | HeadToClient::Heartbeat { .. }
             | HeadToClient::Ended { .. } => Repeat::Later,
             HeadToClient::Granted { .. } => Repeat::AtOnce,
             HeadToClient::ProgramFailed { .. }
@@ -81,6 +89,7 @@ impl Sim {
         let repeat = match message {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
             HeadToNode::Place { .. } | HeadToNode::Relay { .. } => Repeat::AtOnce,
+            HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } => Repeat::Later,
             HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };
         self.note(|_| format!("head -> {node:?}: {message:?}"));

@@ -1,7 +1,7 @@
 //! The life of a lease: placed, held, recalled, ending, gone.
 
 use super::{Effect, Head, Lease, LeaseState, Node, NodeLink};
-use paceline_proto::control::{HeadToClient, HeadToNode, Placement};
+use paceline_proto::control::{HeadToClient, HeadToNode};
 use paceline_proto::{ClientId, LeaseId, NodeId, Shape};
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ impl Head {
     pub(super) fn place(&mut self, client: ClientId, shape: Shape, node: NodeId, out: &mut Vec<Effect>) {
         let id = self.next_lease();
         let state = LeaseState::Placing;
-        let lease = Lease { client, node, shape, blocked: false, state, via: None, told: false };
+        let lease = Lease { client, node, shape, blocked: false, state, via: None };
         self.leases.insert(id, lease);
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
@@ -24,20 +24,7 @@ impl Head {
             // Said every time: the node may have forgotten it, and it costs less than knowing.
             self.tell_node(node, HeadToNode::Program { program: shape.program, start }, out);
         }
-        self.tell_node(node, HeadToNode::Place { lease: id, client: root, shape }, out);
-    }
-
-    /// A node has a lease that was given up: it counts until the node says that it is over (HD-3).
-    pub(super) fn adopt(&mut self, id: NodeId, placement: &Placement) {
-        let &Placement { lease, client, shape, blocked, .. } = placement;
-        let node = self.nodes.get_mut(&id).expect("the node has just joined");
-        if node.leases.len() < self.config.max_leases {
-            node.leases.insert(lease);
-            let state = LeaseState::Ending;
-            let adopted = Lease { client, node: id, shape, blocked, state, via: None, told: false };
-            self.leases.insert(lease, adopted);
-            self.count(lease);
-        }
+        self.tell_node(node, HeadToNode::Place { lease: id, client: root, shape, holder: client }, out);
     }
 
     /// Ask the client to give the lease back.
@@ -54,7 +41,9 @@ impl Head {
         let Lease { client, node, shape, state, .. } = self.leases[&id];
         assert!(state != LeaseState::Ending, "a lease ends once");
         self.change_state(id, LeaseState::Ending);
-        self.strike(client, shape, id);
+        if state.is_somebodys() {
+            self.strike(client, shape, id);
+        }
         self.tell_node(node, HeadToNode::End { lease: id }, out);
         self.dirty = true;
     }
@@ -67,13 +56,13 @@ impl Head {
             last.remove(&id);
         }
         self.nodes.get_mut(&lease.node).expect("a lease has its node").leases.remove(&id);
-        if lease.state != LeaseState::Ending {
+        if lease.state.is_somebodys() {
             self.strike(lease.client, lease.shape, id);
         }
         self.dirty = true;
     }
 
-    fn change_state(&mut self, id: LeaseId, state: LeaseState) {
+    pub(super) fn change_state(&mut self, id: LeaseId, state: LeaseState) {
         self.uncount(id);
         self.leases.get_mut(&id).expect("only known leases change").state = state;
         self.count(id);

@@ -1,4 +1,4 @@
-//! How clients reach the slots of their leases: where nodes are, and what to do for a client that gets nowhere (HD-8).
+//! How clients reach the slots of their leases: where nodes are, and what to do for a client that gets nowhere (HD-10).
 
 use super::{ClientLink, Effect, Head, LeaseState, NodeLink};
 use paceline_proto::control::{HeadToClient, HeadToNode};
@@ -46,10 +46,7 @@ impl Head {
                 self.tell_node(via, HeadToNode::Relay { lease: id, addresses }, out);
                 self.tell_client(from, HeadToClient::Via { lease: id, node: via, addresses: there }, out);
             }
-            None => {
-                self.leases.get_mut(&id).expect("seen above").told = true;
-                self.end(id, out);
-            }
+            None => self.on_broken(from, id, out),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where nodes are, and clients that cannot get there (HD-8).
+//! Where nodes are, and clients that cannot get there (HD-10).
 
 use super::*;
 
@@ -28,7 +28,7 @@ impl Bench {
         bench.hello(A, &[]);
         bench.want(A, Shape::cpus(1), 1);
         let told = bench.placed(N1, 1);
-        assert_eq!(told, [node_at(A, N1, there()), granted(A, 1, N1, Shape::cpus(1))], "HD-8");
+        assert_eq!(told, [node_at(A, N1, there()), granted(A, 1, N1, Shape::cpus(1))], "HD-10");
         (2..=nodes).for_each(|node| drop(bench.join(NodeId(node), 1, &[])));
         bench
     }
