@@ -11,8 +11,8 @@ use paceline_proto::frame::{self, Segment};
 use paceline_proto::question::{NodeQuestion, Question};
 use paceline_proto::{
     Address, Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId,
-    MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId,
-    open,
+    LeaseSecret, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError,
+    TaskId, open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +40,9 @@ fn all() -> Vec<Vec<u8>> {
     let stream: Vec<u8> = std::iter::once(3).chain(out.iter().flat_map(|one| one[1..].to_vec())).collect();
     out.push(stream);
     out.push(open::encode(LeaseId(77)).to_vec());
+    out.push(open::Header { kind: open::Kind::Client, id: 0 }.encode().to_vec());
+    out.push(open::Answer::Lease.encode().to_vec());
+    out.push(b"[fe80::1%eth0]:7077".to_vec());
     out.extend(lies(&out[4]));
     out
 }
@@ -110,6 +113,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
     let (client, node) = (ClientId(1), NodeId(1));
     let addresses = vec![Address::Unix("paceline-77".into()), Address::tcp("alpha", 7078)];
     let met = Met { cluster: ClusterId(1), epoch: Epoch(2) };
+    let secret = LeaseSecret([7; 32]);
     messages!(
         out,
         ClientToHead::Hello {
@@ -128,7 +132,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Heartbeat { beat: 7 },
         ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
-        HeadToClient::Granted { lease, node, slot, shape },
+        HeadToClient::Granted { lease, node, slot, shape, secret },
         HeadToClient::Recall { lease },
         HeadToClient::Crowded { shape },
         HeadToClient::Ended { lease, death: death.clone() },
@@ -171,7 +175,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         NodeToHead::Leaving,
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Program { program, start },
-        HeadToNode::Place { lease, client, shape, holder: client },
+        HeadToNode::Place { lease, client, shape, holder: client, secret },
         HeadToNode::End { lease },
         HeadToNode::Bye,
         HeadToNode::Relay { lease, addresses },
@@ -179,7 +183,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToNode::Heard { lease },
         HeadToNode::Ask { number: 4, question: NodeQuestion::Status },
         NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true },
-        NodeToSlot::Attach { lease },
+        NodeToSlot::Attach { lease, secret: None },
+        NodeToSlot::Attach { lease, secret: Some(secret) },
         NodeToSlot::Detach { lease },
         NodeToSlot::Exit,
         NodeToSlot::TooDeep { lease },

@@ -27,7 +27,8 @@ pub use bytes::Bytes;
 pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;
 pub use ids::{
-    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, NodeId, ProgramId, Seq, SlotId, TaskId,
+    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, Seq,
+    SlotId, TaskId,
 };
 pub use program::{Start, StartError};
 pub use resources::{Resources, Shape};
