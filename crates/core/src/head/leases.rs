@@ -24,8 +24,9 @@ impl Head {
             // Said every time: the node may have forgotten it, and it costs less than knowing.
             self.tell_node(node, HeadToNode::Program { program: shape.program, start }, out);
         }
-        let (secret, holder) = (self.secret_of(id), client);
-        self.tell_node(node, HeadToNode::Place { lease: id, client: root, shape, holder, secret }, out);
+        let secret = self.secret_of(id);
+        let place = HeadToNode::Place { lease: id, client: root, shape, holder: client, secret };
+        self.tell_node(node, place, out);
     }
 
     /// Ask the client to give the lease back.

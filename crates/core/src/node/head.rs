@@ -199,6 +199,6 @@ impl Node {
 }
 
 fn placement(lease: Use, slot: SlotId) -> Placement {
-    let Use { lease, client, shape, holder, epoch, secret: _ } = lease;
+    let Use { lease, client, shape, holder, epoch, .. } = lease;
     Placement { lease, client, slot, shape, blocked: false, holder, epoch }
 }

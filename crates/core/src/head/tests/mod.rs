@@ -10,8 +10,9 @@ mod reach;
 mod sharing;
 
 use super::*;
+use paceline_proto::LeaseSecret;
 use paceline_proto::control::{Held, Placement, Stream};
-use paceline_proto::{Death, DeathCause, LeaseSecret, OutOfMemory, Seq};
+use paceline_proto::{Death, DeathCause, OutOfMemory, Seq};
 
 const A: ClientId = ClientId(1);
 const B: ClientId = ClientId(2);

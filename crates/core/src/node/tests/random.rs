@@ -185,8 +185,8 @@ impl Model {
                 let message = HeadToNode::Program { program: shape.program, start: Start::default() };
                 self.handle(Event::FromHead(message));
             }
-            let place =
-                HeadToNode::Place { lease, client, shape, holder: client, secret: LeaseSecret::default() };
+            let secret = LeaseSecret::default();
+            let place = HeadToNode::Place { lease, client, shape, holder: client, secret };
             self.handle(Event::FromHead(place.clone()));
             if self.random.below(8) == 0 && self.leases.contains(&lease) {
                 self.handle(Event::FromHead(place));
