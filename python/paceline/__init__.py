@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer th
 if TYPE_CHECKING:
     from paceline import errors as errors
     from paceline._cancelling import cancel
-    from paceline._cluster import Cluster, connect, shutdown
+    from paceline._cluster import Cluster, connect, disconnect, shutdown
     from paceline._current import Current, current
     from paceline._export import export
     from paceline._future import Future
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from paceline.errors import (
         ArgumentNotSerializable,
         ClusterClosed,
+        ConnectionFailed,
         FunctionNotSerializable,
         HeadLost,
         NestingTooDeep,
@@ -57,6 +58,7 @@ __all__ = [
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
+    "ConnectionFailed",
     "Current",
     "FunctionNotSerializable",
     "Future",
@@ -85,6 +87,7 @@ __all__ = [
     "cancel",
     "connect",
     "current",
+    "disconnect",
     "errors",
     "export",
     "map",
@@ -106,6 +109,7 @@ _HOMES = {
     "__version__": "_native",
     "as_completed": "_waiting",
     "connect": "_cluster",
+    "disconnect": "_cluster",
     "export": "_export",
     "map": "_map",
     "program": "_program",

@@ -12,11 +12,11 @@ use crate::state::{Data, State, tick};
 use paceline_core::Tick;
 use paceline_core::client::{Effect, Event, LeaseKey};
 use paceline_net::Link;
+use paceline_net::secure::Secured;
 use paceline_net::spin::Spinner;
 use paceline_proto::control::HeadToClient;
-use paceline_proto::{DeathCause, LeaseId};
+use paceline_proto::{DeathCause, LeaseId, LeaseSecret, NodeId};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::fd::OwnedFd;
 use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
@@ -68,8 +68,16 @@ impl Attempt {
 
 impl State {
     /// The machine wants a data connection.
-    pub(crate) fn open(&mut self, key: LeaseKey, lease: LeaseId, more: &mut Vec<Effect<Ticket>>) {
+    pub(crate) fn open(
+        &mut self,
+        key: LeaseKey,
+        lease: LeaseId,
+        node: NodeId,
+        secret: LeaseSecret,
+        more: &mut Vec<Effect<Ticket>>,
+    ) {
         self.by_lease.insert(lease, key);
+        self.host.on_granted(lease, node, secret);
         self.try_open(key, Attempt::first(lease), more);
     }
 
@@ -81,7 +89,7 @@ impl State {
         }
     }
 
-    fn install(&mut self, key: LeaseKey, attempt: Attempt, socket: OwnedFd, more: &mut Vec<Effect<Ticket>>) {
+    fn install(&mut self, key: LeaseKey, attempt: Attempt, socket: Secured, more: &mut Vec<Effect<Ticket>>) {
         let link = Link::new(socket);
         if let Err(error) = epoll::add(&self.epoll, &link, EventData::new_u64(key.0 as u64), EventFlags::IN) {
             return self.open_later(key, attempt, &error.into());
@@ -113,7 +121,7 @@ impl State {
     }
 
     /// A data connection that was being opened is here, or is not to be had for now.
-    fn on_dialed(&mut self, lease: LeaseId, result: io::Result<OwnedFd>) {
+    fn on_dialed(&mut self, lease: LeaseId, result: io::Result<Secured>) {
         let Some(&key) = self.by_lease.get(&lease) else { return };
         let Some(attempt) = self.connecting.leases.remove(&key) else { return };
         let mut more = Vec::new();
@@ -223,7 +231,7 @@ impl State {
         self.no_later_than(attempt.due);
     }
 
-    fn install_head(&mut self, socket: OwnedFd) {
+    fn install_head(&mut self, socket: Secured) {
         self.connecting.head = None;
         self.control = Some(Link::new(socket));
         self.handle(Event::HeadUp);
@@ -232,12 +240,12 @@ impl State {
 
 impl Shared {
     /// How the opening of a data connection went.
-    pub(crate) fn on_dialed(&self, lease: LeaseId, result: io::Result<OwnedFd>) {
+    pub(crate) fn on_dialed(&self, lease: LeaseId, result: io::Result<Secured>) {
         self.on_connection(|state| state.on_dialed(lease, result));
     }
 
     /// How the opening of another link to the head went.
-    pub(crate) fn on_head_dialed(&self, result: io::Result<OwnedFd>) {
+    pub(crate) fn on_head_dialed(&self, result: io::Result<Secured>) {
         self.on_connection(|state| {
             let Some(attempt) = state.connecting.head else { return };
             match result {

@@ -65,6 +65,7 @@ struct Place {
     nest: Option<Nest>,
     name: String,
     cpus: u64,
+    id: ClientId,
 }
 
 /// How often this process has forked off from the one before it. A session belongs to one of them.
@@ -143,7 +144,8 @@ impl Session {
         let (name, cpus) = (config.name.clone(), config.cpus);
         let mut cluster = Embedded::start(config)?;
         let control = cluster.control();
-        let place = Place { host: Box::new(cluster), control, nest: None, name, cpus };
+        let id = ClientId(u64::from(std::process::id()));
+        let place = Place { host: Box::new(cluster), control, nest: None, name, cpus, id };
         Session::open(place, Config::default(), environment, enter, print, limits)
     }
 
@@ -156,6 +158,7 @@ impl Session {
             name: String::from("this node"),
             cpus: runtime.total().map_or(1, |total| total.threads()),
             nest: Some(Nest::new(runtime.clone())),
+            id: anybody()?,
         };
         // What others could use is not kept.
         let config = Config { keep_idle: Duration::ZERO, ..Config::default() };
@@ -179,14 +182,14 @@ impl Session {
         print: Print,
         limits: Limits,
     ) -> io::Result<Session> {
-        let Place { host, control, nest, name, cpus } = place;
+        let Place { host, control, nest, name, cpus, id } = place;
         let Limits { queue_tasks, queue_bytes, result_bytes, warn } = limits;
         let config = Config { queue_tasks, queue_bytes, ..config };
         let links_epoll = Arc::new(Kept::new(epoll::create(CreateFlags::CLOEXEC)?));
         let leader_wake = Wake::new()?;
         epoll::add(&links_epoll, &leader_wake, EventData::new_u64(LEADER_WAKE), EventFlags::IN)?;
         let notifier = Arc::new(Notifier::new(enter));
-        let mut core = Client::new(ClientId(u64::from(std::process::id())), &name, config);
+        let mut core = Client::new(id, &name, config);
         core.set_environment(environment);
         let aside = Aside::new(result_bytes);
         let (epoll, notices) = (links_epoll.clone(), notifier.clone());
@@ -386,4 +389,11 @@ pub(crate) fn submit_to(state: &mut Guarded, submission: &Submission, payload: B
     let spec = submission.spec(payload);
     let (key, id) = state.inner.act(|core, effects| core.submit(tick(), spec, ticket, effects));
     cell.set_task(key, id);
+}
+
+/// A client that nobody else is: process numbers mean something on one machine only.
+fn anybody() -> io::Result<ClientId> {
+    let mut number = [0; 8];
+    embedded::fill_random(&mut number)?;
+    Ok(ClientId(u64::from_le_bytes(number)))
 }
