@@ -149,7 +149,7 @@ impl State {
         match effect {
             Effect::ToHead(message) => self.say(&message),
             Effect::DropHead => self.drop_head(),
-            Effect::Open { key, lease } => self.open(key, lease, more),
+            Effect::Open { key, lease, .. } => self.open(key, lease, more),
             Effect::Close { key } => self.close_link(key),
             Effect::Send { key, now } => self.send(key, now),
             Effect::Finished { ticket, task: _, outcome } => {
