@@ -211,7 +211,17 @@ impl State {
     /// The link to the head broke. False: that is the end of the cluster.
     pub(crate) fn on_head_down(&mut self) -> bool {
         self.control = None;
+        self.handle(Event::HeadDown);
         self.reach_head(Attempt::first(LeaseId(u128::from(std::process::id()))))
+    }
+
+    /// The machine has given up the link to the head: another is opened in a moment.
+    pub(crate) fn drop_head(&mut self) {
+        self.control = None;
+        let attempt =
+            Attempt { due: Some(tick()), ..Attempt::first(LeaseId(u128::from(std::process::id()))) };
+        self.connecting.head = Some(attempt);
+        self.no_later_than(attempt.due);
     }
 
     fn reach_head(&mut self, attempt: Attempt) -> bool {

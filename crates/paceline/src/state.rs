@@ -148,8 +148,7 @@ impl State {
     fn perform(&mut self, effect: Effect<Ticket>, more: &mut Vec<Effect<Ticket>>) {
         match effect {
             Effect::ToHead(message) => self.say(&message),
-            // Only a head on another machine can fall silent or be replaced.
-            Effect::DropHead => {}
+            Effect::DropHead => self.drop_head(),
             Effect::Open { key, lease, node, secret } => self.open(key, lease, node, secret, more),
             Effect::Close { key } => self.close_link(key),
             Effect::Send { key, now } => self.send(key, now),
