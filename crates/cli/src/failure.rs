@@ -23,7 +23,8 @@ pub enum Code {
 
 impl Code {
     pub fn of(number: u64) -> Code {
-        let all = [Code::Usage, Code::NoCluster, Code::Unreachable, Code::Refused, Code::InUse, Code::TimedOut];
+        let all =
+            [Code::Usage, Code::NoCluster, Code::Unreachable, Code::Refused, Code::InUse, Code::TimedOut];
         all.into_iter().find(|code| *code as u64 == number).unwrap_or(Code::Failed)
     }
 

@@ -169,7 +169,8 @@ impl Settings {
     /// `a=1,b=2`.
     pub fn pairs(&self, name: &str) -> Result<Vec<(String, String)>, Failure> {
         let pair = |text: &str| {
-            let (key, value) = text.split_once('=').ok_or_else(|| self.wrong(name, "a list such as a=1,b=2"))?;
+            let (key, value) =
+                text.split_once('=').ok_or_else(|| self.wrong(name, "a list such as a=1,b=2"))?;
             Ok((key.trim().to_owned(), value.trim().to_owned()))
         };
         self.text(name).split(',').filter(|text| !text.trim().is_empty()).map(pair).collect()

@@ -81,13 +81,7 @@ impl State {
         }
     }
 
-    fn install(
-        &mut self,
-        key: LeaseKey,
-        attempt: Attempt,
-        socket: OwnedFd,
-        more: &mut Vec<Effect<Ticket>>,
-    ) {
+    fn install(&mut self, key: LeaseKey, attempt: Attempt, socket: OwnedFd, more: &mut Vec<Effect<Ticket>>) {
         let link = Link::new(socket);
         if let Err(error) = epoll::add(&self.epoll, &link, EventData::new_u64(key.0 as u64), EventFlags::IN) {
             return self.open_later(key, attempt, &error.into());

@@ -4,8 +4,8 @@
 //!   for [`KEEP`].
 //! * DI-2: what was asked for is opened in that order; the head comes first, for nothing goes on without it.
 
-use parking_lot::{Condvar, Mutex};
 use paceline_net::signals;
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

@@ -37,10 +37,8 @@ impl Shared {
                 (state.leadership.reactor_reads, control, excess)
             };
             self.set_aside(excess);
-            let mut waits = vec![
-                PollFd::new(&self.timer, PollFlags::IN),
-                PollFd::new(&self.reactor_wake, PollFlags::IN),
-            ];
+            let mut waits =
+                vec![PollFd::new(&self.timer, PollFlags::IN), PollFd::new(&self.reactor_wake, PollFlags::IN)];
             let reads = reads && rest.is_none();
             if reads {
                 waits.push(PollFd::new(&self.links_epoll, PollFlags::IN));

@@ -284,7 +284,7 @@ impl State {
             HeadToClient::Ended { lease, ref death } => {
                 let cause = death.cause;
                 self.on_lease_ended(lease, cause, message);
-            },
+            }
             message => self.handle(Event::FromHead(message)),
         }
     }

@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     #[error("there is no home directory: neither PACELINE_HOME, XDG_STATE_HOME nor HOME is set")]
     Homeless,
-    #[error("not a name: {name:?}; letters, digits, '.', '-' and '_' will do, at most 64, beginning with a letter or digit")]
+    #[error(
+        "not a name: {name:?}; letters, digits, '.', '-' and '_' will do, at most 64, beginning with a letter or digit"
+    )]
     Name { name: String },
     #[error("{} belongs to user {owner}, and this is user {user}", path.display())]
     Foreign { path: PathBuf, owner: u32, user: u32 },
@@ -251,7 +253,8 @@ mod tests {
     #[test]
     fn the_first_that_is_set_counts() {
         let of = |set: &[(&str, &str)]| {
-            let set: Vec<_> = set.iter().map(|(name, value)| (name.to_string(), OsString::from(value))).collect();
+            let set: Vec<_> =
+                set.iter().map(|(name, value)| (name.to_string(), OsString::from(value))).collect();
             Home::of(|name| set.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()))
         };
         assert_eq!(of(&[("HOME", "/h"), ("PACELINE_HOME", "/p")]).unwrap().path(), Path::new("/p"));
@@ -266,11 +269,15 @@ mod tests {
         let place = home.cluster("default").unwrap();
         place.create().unwrap();
         let lock = place.lock_head().unwrap().expect("nobody has it");
-        let record = Head { name: "default".into(), address: Some("10.0.0.1:7077".into()), ..Head::default() };
+        let record =
+            Head { name: "default".into(), address: Some("10.0.0.1:7077".into()), ..Head::default() };
         place.write_head(&record).unwrap();
         assert_eq!(place.head(), Some(record.clone()));
         assert!(place.lock_head().unwrap().is_none(), "it is taken");
-        assert_eq!(home.at("10.0.0.1:7077").map(|(place, _)| place.name().to_owned()), Some("default".into()));
+        assert_eq!(
+            home.at("10.0.0.1:7077").map(|(place, _)| place.name().to_owned()),
+            Some("default".into())
+        );
         assert_eq!(home.at("10.0.0.2:7077"), None);
         drop(lock);
         assert_eq!(place.head(), None, "RG-1");

@@ -25,7 +25,8 @@ impl Lock {
             }
             // Whoever had it before may have removed the file between our opening and our locking it.
             let same = rustix::fs::stat(path).is_ok_and(|there| {
-                rustix::fs::fstat(&file).is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
+                rustix::fs::fstat(&file)
+                    .is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
             });
             if same {
                 return Ok(Some(Lock { _file: file, path: path.to_owned() }));

@@ -1,6 +1,5 @@
 //! Where a daemon listens. On this machine: an abstract unix socket, for this user only.
 
-use paceline_net::fds;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -9,8 +8,7 @@ use tokio::net::UnixListener;
 
 /// An abstract name that nobody can guess.
 pub fn unix_name() -> io::Result<String> {
-    let mut random = [0; 16];
-    paceline_net::random::fill(&mut random)?;
+    let random = super::random().map_err(|failure| io::Error::other(failure.message))?;
     Ok(format!("paceline-{:032x}", u128::from_le_bytes(random)))
 }
 

@@ -170,8 +170,10 @@ mod tests {
         for number in 0..2000 {
             log.write_all(format!("line {number}\n").as_bytes()).unwrap();
         }
-        let sizes: Vec<u64> =
-            std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).collect();
+        let sizes: Vec<u64> = std::fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .collect();
         assert_eq!(sizes.len(), 3);
         assert!(sizes.iter().sum::<u64>() <= plan.size * plan.files, "LG-1: {sizes:?}");
         assert_eq!(log.tail(2), "line 1998\nline 1999\n");

@@ -211,7 +211,10 @@ impl Listen {
 fn amount(settings: &Settings, name: &str) -> Result<Option<f64>, Failure> {
     let wrong = |text: &str| usage(format!("{name} is {text:?}, which is not a number from 0 on"));
     let read = |text: &str| {
-        text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(|| wrong(text))
+        text.parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite() && *number >= 0.0)
+            .ok_or_else(|| wrong(text))
     };
     settings.given(name).map(read).transpose()
 }
@@ -227,7 +230,8 @@ fn level(settings: &Settings) -> Result<String, Failure> {
 
 /// The first line of a file.
 fn read_secret(path: &str) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| failed(format!("{path} cannot be read: {error}")))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error| failed(format!("{path} cannot be read: {error}")))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
