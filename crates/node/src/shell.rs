@@ -200,6 +200,7 @@ impl Shell {
             None => {
                 self.head = None;
                 self.step(Event::HeadDown);
+                (self.options.headless)();
             }
         }
     }
@@ -270,6 +271,11 @@ impl Shell {
     fn perform(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::ToHead(message) => self.say(&self.with_words(message)),
+            Effect::DropHead => {
+                tracing::warn!("the head is silent or was replaced: looking for it again");
+                self.head = None;
+                (self.options.headless)();
+            }
             Effect::StartZygote => return Some(self.start_zygote()),
             Effect::StartProgram { program, start } => return self.start_program(program, &start),
             Effect::EndProgram { program } => {

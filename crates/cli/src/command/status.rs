@@ -7,7 +7,7 @@ use crate::settings::Settings;
 use crate::show;
 use paceline_proto::question::Question;
 use paceline_registry::Home;
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub fn run(args: &Status, json: bool) -> Result<(), Failure> {
     let settings = Settings::gather(args.which.flags())?;
@@ -39,9 +39,4 @@ pub fn run(args: &Status, json: bool) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// The number of nodes that are up.
-pub fn nodes(status: &Value) -> usize {
-    status["nodes"].as_array().map_or(0, Vec::len)
 }

@@ -6,7 +6,7 @@ use super::plan::{Plan, Up};
 use super::{End, random, seconds_since_1970};
 use crate::failure::{Code, Failure, failed};
 use paceline_core::head::Config;
-use paceline_head::{Handle, Steward};
+use paceline_head::{End as Over, Handle, Steward};
 use paceline_proto::question::{Answer, Question};
 use paceline_proto::{ClusterId, Epoch};
 use paceline_registry::{Head as Record, Lock, Place, machine};
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 pub struct Running {
     pub handle: Handle,
-    service: JoinHandle<()>,
+    service: JoinHandle<Over>,
     lock: Lock,
     place: Place,
 }
@@ -55,8 +55,9 @@ pub async fn start(
     let service = tokio::spawn({
         let ended = ended.clone();
         async move {
-            service.run().await;
+            let over = service.run().await;
             let _ = ended.send(End::Head);
+            over
         }
     });
     let door = handle.clone();
@@ -76,10 +77,19 @@ impl Running {
 
     pub async fn finish(self) -> Option<Failure> {
         self.handle.close();
-        let _ = self.service.await;
+        let over = self.service.await;
         let _ = std::fs::remove_file(self.place.path().join("cluster.json"));
         self.lock.remove();
-        None
+        match over {
+            Ok(Over::Superseded { by }) => {
+                let text = format!(
+                    "another head of cluster {} has been started after this one, as its start {by}",
+                    self.place.name()
+                );
+                Some(Failure::new(Code::Refused, text).hint("only the one that was started last may go on"))
+            }
+            Ok(Over::Closed) | Err(_) => None,
+        }
     }
 }
 

@@ -64,6 +64,7 @@ pub async fn start(
             let head = head.clone();
             move |link| head.accept(link)
         }),
+        headless: Arc::new(|| ()),
         answers: Some(answers(log.clone(), std::process::id())),
     };
     let (service, handle) = paceline_node::service(options);
@@ -78,7 +79,9 @@ pub async fn start(
         }
     });
     let door = handle.clone();
-    tokio::spawn(door::serve(listener, move |socket| drop(door.offer(socket))));
+    tokio::spawn(door::serve(listener, move |socket| {
+        let _ = door.offer(socket);
+    }));
     let record = Record {
         name: wanted.name.clone(),
         node: format!("{number:016x}"),

@@ -39,6 +39,10 @@ pub(super) struct Lease {
     pub slot: SlotId,
     pub shape: Shape,
     pub link: LinkState,
+    /// Since when the link is down, if that is timed.
+    pub down_since: Option<Tick>,
+    /// It was down for too long: the head ends the lease.
+    pub broken: bool,
     /// To be given back once nothing is in flight.
     pub recalled: bool,
     pub idle_since: Tick,
@@ -79,6 +83,8 @@ impl Lease {
             slot,
             shape,
             link: LinkState::Opening { again: false },
+            down_since: None,
+            broken: false,
             recalled: false,
             idle_since: now,
             last_progress: now,
