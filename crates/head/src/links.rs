@@ -10,12 +10,12 @@ use crate::ask::Asker;
 use crate::message::{FromHead, ToHead};
 use paceline_core::head::Event;
 use paceline_net::control::{self, Receiver, Sender};
+use paceline_net::secure::{PeerInfo, Secured};
 use paceline_proto::control::{ClientToHead, HeadToClient, NodeToHead};
 use paceline_proto::question::{Answer, Question};
 use paceline_proto::{ClientId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -117,9 +117,12 @@ impl Links {
         }
     }
 
-    pub(crate) fn accept(&mut self, socket: OwnedFd) -> io::Result<()> {
-        let way = Way { link: "unix", address: None };
-        let (sender, receiver) = control::channel(socket)?;
+    pub(crate) fn accept(&mut self, connection: Secured) -> io::Result<()> {
+        let way = match connection.peer {
+            PeerInfo::Own | PeerInfo::Unix { .. } => Way { link: "unix", address: None },
+            PeerInfo::Tls { address } => Way { link: "tcp+tls", address: Some(address.to_string()) },
+        };
+        let (sender, receiver) = control::channel(connection)?;
         self.accepted += 1;
         let reading = read(self.accepted, receiver, self.arrivals.clone(), self.outlets.clone());
         self.links.insert(self.accepted, Link { sender, reader: tokio::spawn(reading), peer: None, way });

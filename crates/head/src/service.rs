@@ -5,12 +5,12 @@ use crate::links::{Links, Meaning, Peer};
 use crate::message::FromHead;
 use paceline_core::Tick;
 use paceline_core::head::{Config, Effect, Event, Head, Status};
+use paceline_net::secure::Secured;
 use paceline_net::{alarm, clock};
 use paceline_proto::control::HeadToNode;
 use paceline_proto::question::{Answer, Question, node_name};
 use paceline_proto::{Epoch, NodeId};
 use serde_json::json;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -24,7 +24,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(8);
 
 /// What is asked of the head from outside.
 enum Request {
-    Accept(OwnedFd),
+    Accept(Secured),
     Status(Box<dyn FnOnce(Status) + Send>),
     Stop,
     Close,
@@ -37,9 +37,9 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Serve the peer at the other end of this non-blocking socket. It introduces itself by its first message.
-    pub fn accept(&self, socket: OwnedFd) {
-        let _ = self.requests.send(Request::Accept(socket));
+    /// Serve the peer at the other end of this connection. It introduces itself by its first message.
+    pub fn accept(&self, connection: impl Into<Secured>) {
+        let _ = self.requests.send(Request::Accept(connection.into()));
     }
 
     /// Ask how things stand. The answer never comes if the head has ended.
@@ -112,8 +112,8 @@ impl Service {
                 // Requests first, or a flood of messages would keep the head from ending.
                 biased;
                 request = self.requests.recv(), if closing.is_none() || self.stopping.is_some() => match request {
-                    Some(Request::Accept(socket)) => {
-                        if let Err(error) = links.accept(socket) {
+                    Some(Request::Accept(connection)) => {
+                        if let Err(error) = links.accept(connection) {
                             tracing::error!(%error, "a link could not be watched");
                         }
                     }

@@ -61,11 +61,11 @@ fn a_wish_becomes_a_grant() {
         let (node, mut to_node) = node(&head).await;
         let shape = Shape::cpus(1);
         client.send(&ClientToHead::Want { shape, count: 1 }, vec![]);
-        let HeadToNode::Place { lease, client: A, .. } = next(&mut to_node).await else {
+        let HeadToNode::Place { lease, client: A, secret, .. } = next(&mut to_node).await else {
             panic!("not placed")
         };
         node.send(&NodeToHead::Placed { lease, slot: SlotId(7) }, vec![]);
-        let granted = HeadToClient::Granted { lease, node: NODE, slot: SlotId(7), shape };
+        let granted = HeadToClient::Granted { lease, node: NODE, slot: SlotId(7), shape, secret };
         assert_eq!(next(&mut to_client).await, granted);
     });
 }

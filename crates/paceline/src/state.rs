@@ -150,7 +150,7 @@ impl State {
             Effect::ToHead(message) => self.say(&message),
             // Only a head on another machine can fall silent or be replaced.
             Effect::DropHead => {}
-            Effect::Open { key, lease } => self.open(key, lease, more),
+            Effect::Open { key, lease, .. } => self.open(key, lease, more),
             Effect::Close { key } => self.close_link(key),
             Effect::Send { key, now } => self.send(key, now),
             Effect::Finished { ticket, task: _, outcome } => {

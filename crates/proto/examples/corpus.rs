@@ -10,8 +10,9 @@ use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, To
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::question::{NodeQuestion, Question};
 use paceline_proto::{
-    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, MemoryUse,
-    NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId, open,
+    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret,
+    MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId,
+    open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,6 +40,9 @@ fn all() -> Vec<Vec<u8>> {
     let stream: Vec<u8> = std::iter::once(3).chain(out.iter().flat_map(|one| one[1..].to_vec())).collect();
     out.push(stream);
     out.push(open::encode(LeaseId(77)).to_vec());
+    out.push(open::Header { kind: open::Kind::Client, id: 0 }.encode().to_vec());
+    out.push(open::Answer::Lease.encode().to_vec());
+    out.push(b"[fe80::1%eth0]:7077".to_vec());
     out.extend(lies(&out[4]));
     out
 }
@@ -108,6 +112,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
     };
     let (client, node) = (ClientId(1), NodeId(1));
     let met = Met { cluster: ClusterId(1), epoch: Epoch(2) };
+    let secret = LeaseSecret([7; 32]);
     messages!(
         out,
         ClientToHead::Hello {
@@ -125,7 +130,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Heartbeat { beat: 7 },
         ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
-        HeadToClient::Granted { lease, node, slot, shape },
+        HeadToClient::Granted { lease, node, slot, shape, secret },
         HeadToClient::Recall { lease },
         HeadToClient::Crowded { shape },
         HeadToClient::Ended { lease, death: death.clone() },
@@ -164,14 +169,15 @@ fn control(out: &mut Vec<Vec<u8>>) {
         NodeToHead::Leaving,
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Program { program, start },
-        HeadToNode::Place { lease, client, shape, holder: client },
+        HeadToNode::Place { lease, client, shape, holder: client, secret },
         HeadToNode::End { lease },
         HeadToNode::Bye,
         HeadToNode::Heartbeat { beat: 7 },
         HeadToNode::Heard { lease },
         HeadToNode::Ask { number: 4, question: NodeQuestion::Status },
         NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true },
-        NodeToSlot::Attach { lease },
+        NodeToSlot::Attach { lease, secret: None },
+        NodeToSlot::Attach { lease, secret: Some(secret) },
         NodeToSlot::Detach { lease },
         NodeToSlot::Exit,
         NodeToSlot::TooDeep { lease },

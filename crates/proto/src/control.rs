@@ -6,7 +6,7 @@ use crate::data::{from_postcard, postcard_frame};
 use crate::death::Death;
 use crate::error::Error;
 use crate::frame::Frame;
-use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, SlotId};
+use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, SlotId};
 use crate::program::{Start, StartError};
 use crate::question::{Answer, NodeQuestion, Question};
 use crate::resources::{Resources, Shape};
@@ -48,6 +48,8 @@ pub enum HeadToClient {
         node: NodeId,
         slot: SlotId,
         shape: Shape,
+        /// Proves to the slot that this is its client, where the way to it is not safe by itself.
+        secret: LeaseSecret,
     },
     /// Give this lease back after the task it runs.
     Recall {
@@ -146,6 +148,7 @@ pub enum HeadToNode {
         client: ClientId,
         shape: Shape,
         holder: ClientId,
+        secret: LeaseSecret,
     },
     /// End the lease. Its slot stays warm for the same client unless something still runs in it.
     End {
@@ -211,8 +214,9 @@ pub enum NodeToSlot {
     /// From now on this slot belongs to this client and has these resources, of all that its node has. `own`: it runs
     /// the client's own program.
     Bind { client: ClientId, needs: Resources, total: Resources, own: bool },
-    /// A data connection for this lease; its descriptor comes along. An earlier one is void.
-    Attach { lease: LeaseId },
+    /// A data connection for this lease; its descriptor comes along. An earlier one is void. With a secret it comes from
+    /// another machine: both sides prove the secret under TLS first.
+    Attach { lease: LeaseId, secret: Option<LeaseSecret> },
     /// The lease is over: forget its calls.
     Detach { lease: LeaseId },
     /// Finish what runs and leave.

@@ -81,6 +81,16 @@ id!(
     "program-"
 );
 
+/// What opens the data connection of one lease: known to the client that holds it and to its slot, besides head and node.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LeaseSecret(pub [u8; 32]);
+
+impl fmt::Debug for LeaseSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a secret")
+    }
+}
+
 impl ProgramId {
     /// What the client itself is.
     pub const OWN: ProgramId = ProgramId(0);

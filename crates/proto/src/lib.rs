@@ -7,6 +7,7 @@
 //! encoded by postcard ([`control`]).
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod control;
 pub mod data;
 pub mod death;
@@ -21,11 +22,13 @@ pub mod question;
 pub mod resources;
 pub mod version;
 
+pub use address::{Address, Way};
 pub use bytes::Bytes;
 pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;
 pub use ids::{
-    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, NodeId, ProgramId, Seq, SlotId, TaskId,
+    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, Seq,
+    SlotId, TaskId,
 };
 pub use program::{Start, StartError};
 pub use resources::{Resources, Shape};

@@ -135,7 +135,7 @@ impl Sim {
         match effect {
             Effect::ToHead(message) => self.client_tells_head(client, &message),
             Effect::DropHead => self.client_drops_head(client),
-            Effect::Open { key, lease } => {
+            Effect::Open { key, lease, .. } => {
                 let serving = Serving { lease, link: None, up: false, breaks: 0 };
                 let before = self.clients[client].leases.insert(key, serving);
                 assert!(before.is_none(), "{key:?} is opened twice");

@@ -12,6 +12,7 @@ use paceline_proto::control::{
 };
 use paceline_proto::{
     Death, DeathCause, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, SlotId, StartError,
+    Way,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -424,7 +425,7 @@ impl Sim {
         if self.nodes[node].core.is_none() {
             return self.close_end(link, End::Far);
         }
-        self.node_handles(node, Event::Connection { connection: link.0, lease });
+        self.node_handles(node, Event::Connection { connection: link.0, lease, way: Way::Unix });
     }
 
     /// The node's own invariants, and that its leases never need more than it has.
@@ -461,7 +462,7 @@ impl Sim {
                 let bound = self.processes[process].client.replace(client);
                 assert!(bound.is_none(), "ND-2: a slot is bound twice");
             }
-            NodeToSlot::Attach { lease } => self.slot_attaches(process, lease, connection),
+            NodeToSlot::Attach { lease, .. } => self.slot_attaches(process, lease, connection),
             NodeToSlot::Detach { lease } => self.slot_detaches(process, lease),
             NodeToSlot::Exit => {
                 self.processes[process].exits = true;

@@ -6,7 +6,7 @@
 use super::{Config, TaskKey};
 use crate::Tick;
 use paceline_proto::data::{Call, Hello, ToSlot};
-use paceline_proto::{ClientId, LeaseId, NodeId, Seq, Shape, SlotId};
+use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, Seq, Shape, SlotId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -38,6 +38,7 @@ pub(super) struct Lease {
     pub node: NodeId,
     pub slot: SlotId,
     pub shape: Shape,
+    pub secret: LeaseSecret,
     pub link: LinkState,
     /// Since when the link is down, if that is timed.
     pub down_since: Option<Tick>,
@@ -76,12 +77,20 @@ const ACK_BYTES: usize = 64 << 10;
 const ACK_REPLIES: u64 = 1024;
 
 impl Lease {
-    pub fn new(now: Tick, id: LeaseId, node: NodeId, slot: SlotId, shape: Shape) -> Lease {
+    pub fn new(
+        now: Tick,
+        id: LeaseId,
+        node: NodeId,
+        slot: SlotId,
+        shape: Shape,
+        secret: LeaseSecret,
+    ) -> Lease {
         Lease {
             id,
             node,
             slot,
             shape,
+            secret,
             link: LinkState::Opening { again: false },
             down_since: None,
             broken: false,

@@ -3,20 +3,13 @@
 use super::lease::{Lease, LinkState};
 use super::{Client, Effect, LeaseKey};
 use crate::Tick;
+use paceline_proto::Seq;
 use paceline_proto::control::ClientToHead;
 use paceline_proto::data::{Call, ToSlot};
-use paceline_proto::{LeaseId, NodeId, Seq, Shape, SlotId};
 
 impl<Ticket: Clone> Client<Ticket> {
-    pub(super) fn on_granted(
-        &mut self,
-        now: Tick,
-        lease: LeaseId,
-        node: NodeId,
-        slot: SlotId,
-        shape: Shape,
-        out: &mut Vec<Effect<Ticket>>,
-    ) {
+    pub(super) fn on_granted(&mut self, now: Tick, granted: Lease, out: &mut Vec<Effect<Ticket>>) {
+        let Lease { id: lease, node, shape, secret, .. } = granted;
         if self.lease_keys.contains_key(&lease) {
             return;
         }
@@ -24,12 +17,12 @@ impl<Ticket: Clone> Client<Ticket> {
             out.push(Effect::ToHead(ClientToHead::Release { lease }));
             return;
         }
-        let key = LeaseKey(self.leases.insert(Lease::new(now, lease, node, slot, shape)));
+        let key = LeaseKey(self.leases.insert(granted));
         self.lease_keys.insert(lease, key);
         let queue = self.shapes.entry(shape).or_default();
         queue.crowded = false;
         queue.leases.push(key);
-        out.push(Effect::Open { key, lease });
+        out.push(Effect::Open { key, lease, node, secret });
         self.note_down(now, key, out);
         self.idle_changed(now, key, out);
     }

@@ -45,7 +45,9 @@ use head::HeadLink;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId};
+use paceline_proto::{
+    ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId,
+};
 use queue::Queue;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -127,8 +129,8 @@ pub enum Effect<Ticket> {
     /// Close the link to the head, which is silent or no head any more, and open another. Nothing more is to be said
     /// about this one.
     DropHead,
-    /// Open a data connection for the lease.
-    Open { key: LeaseKey, lease: LeaseId },
+    /// Open a data connection for the lease, whose slot is on this node.
+    Open { key: LeaseKey, lease: LeaseId, node: NodeId, secret: LeaseSecret },
     /// The lease is over: close its connection, if any.
     Close { key: LeaseKey },
     /// Messages wait for this lease ([`Client::outgoing`]). `now`: its slot has nothing to do until they come.
@@ -212,8 +214,8 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         match message {
             HeadToClient::Welcome { .. } | HeadToClient::Heartbeat { .. } => {}
-            HeadToClient::Granted { lease, node, slot, shape } => {
-                self.on_granted(now, lease, node, slot, shape, out);
+            HeadToClient::Granted { lease, node, slot, shape, secret } => {
+                self.on_granted(now, Lease::new(now, lease, node, slot, shape, secret), out);
             }
             HeadToClient::Recall { lease } => self.on_recall(now, lease, out),
             HeadToClient::Crowded { shape } => self.on_crowded(shape, out),

@@ -2,7 +2,7 @@
 
 use super::{Effect, Head, Lease, LeaseState, Node, NodeLink};
 use paceline_proto::control::{HeadToClient, HeadToNode};
-use paceline_proto::{ClientId, LeaseId, NodeId, Shape};
+use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, Shape};
 use std::cmp::Reverse;
 
 impl Head {
@@ -23,7 +23,9 @@ impl Head {
             // Said every time: the node may have forgotten it, and it costs less than knowing.
             self.tell_node(node, HeadToNode::Program { program: shape.program, start }, out);
         }
-        self.tell_node(node, HeadToNode::Place { lease: id, client: root, shape, holder: client }, out);
+        let secret = self.secret_of(id);
+        let place = HeadToNode::Place { lease: id, client: root, shape, holder: client, secret };
+        self.tell_node(node, place, out);
     }
 
     /// Ask the client to give the lease back.
@@ -94,6 +96,13 @@ impl Head {
             want.order = self.turns;
             want.told = false;
         }
+    }
+
+    /// What opens the data connection of a lease. Nobody who knows the lease alone can tell it.
+    pub(super) fn secret_of(&self, lease: LeaseId) -> LeaseSecret {
+        let mut hasher = blake3::Hasher::new_keyed(&self.config.secret);
+        hasher.update(b"the secret of the lease ").update(&lease.0.to_le_bytes());
+        LeaseSecret(*hasher.finalize().as_bytes())
     }
 
     /// Unguessable without the secret, yet a pure function of it.

@@ -119,7 +119,9 @@ impl Head {
             Some(lease) if lease.state == LeaseState::Placing => {
                 lease.state = LeaseState::Held { slot, since: now };
                 let (client, shape) = (lease.client, lease.shape);
-                self.tell_client(client, HeadToClient::Granted { lease: id, node, slot, shape }, out);
+                let secret = self.secret_of(id);
+                let granted = HeadToClient::Granted { lease: id, node, slot, shape, secret };
+                self.tell_client(client, granted, out);
                 self.recall_if_leaving(id, out);
                 // One that waits may now ask for this lease back.
                 self.dirty = true;

@@ -17,9 +17,9 @@ impl Node {
         match message {
             HeadToNode::Welcome { .. } => {}
             HeadToNode::Program { program, start } => self.on_program(now, program, start),
-            HeadToNode::Place { lease, client, shape, holder } => {
+            HeadToNode::Place { lease, client, shape, holder, secret } => {
                 let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
-                self.on_place(now, Use { lease, client, shape, holder, epoch }, out)
+                self.on_place(now, Use { lease, client, shape, holder, epoch, secret }, out)
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),
@@ -192,6 +192,6 @@ impl Node {
 }
 
 fn placement(lease: Use, slot: SlotId) -> Placement {
-    let Use { lease, client, shape, holder, epoch } = lease;
+    let Use { lease, client, shape, holder, epoch, .. } = lease;
     Placement { lease, client, slot, shape, blocked: false, holder, epoch }
 }

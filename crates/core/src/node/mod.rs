@@ -35,8 +35,8 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, Met, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
 use paceline_proto::{
-    ClientId, Death, Epoch, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start,
-    StartError,
+    ClientId, Death, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId,
+    Start, StartError, Way,
 };
 use places::Backoff;
 use programs::Program;
@@ -126,6 +126,7 @@ pub enum Event {
     Connection {
         connection: u64,
         lease: LeaseId,
+        way: Way,
     },
     /// A slot printed something.
     Output {
@@ -280,6 +281,8 @@ struct Slot {
     client: Option<ClientId>,
     /// Its task waits for others.
     blocked: bool,
+    /// How its lease's data connection came, if one did.
+    way: Option<Way>,
     state: State,
 }
 
@@ -311,6 +314,7 @@ struct Use {
     shape: Shape,
     holder: ClientId,
     epoch: Epoch,
+    secret: LeaseSecret,
 }
 
 impl Node {
@@ -357,7 +361,9 @@ impl Node {
             Event::Forked { slot, pid } => self.on_forked(now, slot, pid, out),
             Event::Exited { slot, death } => self.on_exited(now, slot, death, out),
             Event::FromSlot(slot, message) => self.on_slot(now, slot, message, out),
-            Event::Connection { connection, lease } => self.on_connection(now, connection, lease, out),
+            Event::Connection { connection, lease, way } => {
+                self.on_connection(now, connection, lease, way, out)
+            }
             Event::Output { slot, stream, text } => self.on_output(slot, stream, text, out),
             Event::Memory { used, limit, slots } => self.on_memory(used, limit, &slots, out),
             Event::Close => self.on_close(now, out),

@@ -113,6 +113,7 @@ impl Node {
             served: false,
             client: None,
             blocked: false,
+            way: None,
             state,
         };
         self.slots.insert(id, slot);

@@ -9,6 +9,7 @@ mod random;
 mod sharing;
 
 use super::*;
+use paceline_proto::LeaseSecret;
 use paceline_proto::control::{Held, Placement, Stream};
 use paceline_proto::{Death, DeathCause, OutOfMemory, Seq};
 
@@ -176,6 +177,13 @@ fn met(epoch: u64) -> Met {
     Met { cluster: ClusterId(9), epoch: Epoch(epoch) }
 }
 
+/// What opens it.
+fn secret(number: u64) -> LeaseSecret {
+    let mut hasher = blake3::Hasher::new_keyed(&[7; 32]);
+    hasher.update(b"the secret of the lease ").update(&lease(number).0.to_le_bytes());
+    LeaseSecret(*hasher.finalize().as_bytes())
+}
+
 fn welcome(client: ClientId) -> Effect {
     Effect::ToClient(client, HeadToClient::Welcome { cluster: ClusterId(9), epoch: Epoch(1) })
 }
@@ -185,7 +193,8 @@ fn welcome_node(node: NodeId) -> Effect {
 }
 
 fn place(node: NodeId, number: u64, client: ClientId, shape: Shape) -> Effect {
-    Effect::ToNode(node, HeadToNode::Place { lease: lease(number), client, shape, holder: client })
+    let (lease, secret) = (lease(number), secret(number));
+    Effect::ToNode(node, HeadToNode::Place { lease, client, shape, holder: client, secret })
 }
 
 fn end(node: NodeId, number: u64) -> Effect {
@@ -193,7 +202,8 @@ fn end(node: NodeId, number: u64) -> Effect {
 }
 
 fn granted(client: ClientId, number: u64, node: NodeId, shape: Shape) -> Effect {
-    let granted = HeadToClient::Granted { lease: lease(number), node, slot: SlotId(number), shape };
+    let (lease, slot, secret) = (lease(number), SlotId(number), secret(number));
+    let granted = HeadToClient::Granted { lease, node, slot, shape, secret };
     Effect::ToClient(client, granted)
 }
 

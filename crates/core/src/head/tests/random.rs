@@ -215,7 +215,7 @@ impl Model {
     fn node_reads(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).unwrap();
         match node.inbox.pop_front() {
-            Some(HeadToNode::Place { lease, client, shape, holder }) => {
+            Some(HeadToNode::Place { lease, client, shape, holder, .. }) => {
                 self.slots += 1;
                 let slot = SlotId(self.slots);
                 node.leases.insert(

@@ -11,6 +11,7 @@ use super::*;
 use paceline_proto::{ClusterId, DeathCause, OutOfMemory, Seq};
 
 const A: ClientId = ClientId(1);
+const SECRET: LeaseSecret = LeaseSecret([5; 32]);
 const B: ClientId = ClientId(2);
 
 struct Bench {
@@ -115,6 +116,7 @@ impl Bench {
             client,
             shape,
             holder: client,
+            secret: SECRET,
         }))
     }
 
@@ -127,7 +129,7 @@ impl Bench {
     }
 
     fn connect(&mut self, connection: u64, lease: u128) -> Vec<Effect> {
-        self.handle(Event::Connection { connection, lease: LeaseId(lease) })
+        self.handle(Event::Connection { connection, lease: LeaseId(lease), way: Way::Unix })
     }
 }
 
@@ -182,7 +184,7 @@ fn exit(slot: u64) -> Effect {
 }
 
 fn attach(slot: u64, lease: u128, connection: u64) -> Effect {
-    let message = NodeToSlot::Attach { lease: LeaseId(lease) };
+    let message = NodeToSlot::Attach { lease: LeaseId(lease), secret: None };
     Effect::ToSlot { slot: SlotId(slot), message, connection: Some(connection) }
 }
 

@@ -185,7 +185,8 @@ impl Model {
                 let message = HeadToNode::Program { program: shape.program, start: Start::default() };
                 self.handle(Event::FromHead(message));
             }
-            let place = HeadToNode::Place { lease, client, shape, holder: client };
+            let secret = LeaseSecret::default();
+            let place = HeadToNode::Place { lease, client, shape, holder: client, secret };
             self.handle(Event::FromHead(place.clone()));
             if self.random.below(8) == 0 && self.leases.contains(&lease) {
                 self.handle(Event::FromHead(place));
@@ -248,7 +249,7 @@ impl Model {
     fn connects(&mut self) {
         self.connections += 1;
         let lease = self.leases.first().copied().unwrap_or_default();
-        self.handle(Event::Connection { connection: self.connections, lease });
+        self.handle(Event::Connection { connection: self.connections, lease, way: Way::Unix });
     }
 
     fn nonsense(&mut self) {
