@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from paceline._cancelling import cancel
     from paceline._cluster import Cluster, connect, disconnect, shutdown
     from paceline._current import Current, current
+    from paceline._daemons import (
+        Daemon,
+        LocalCluster,
+        is_head_running,
+        is_node_running,
+        local_cluster,
+        start_head,
+        start_node,
+    )
     from paceline._export import export
     from paceline._future import Future
     from paceline._map import map
@@ -60,8 +69,10 @@ __all__ = [
     "ClusterClosed",
     "ConnectionFailed",
     "Current",
+    "Daemon",
     "FunctionNotSerializable",
     "Future",
+    "LocalCluster",
     "HeadLost",
     "NestingTooDeep",
     "NoResources",
@@ -90,10 +101,15 @@ __all__ = [
     "disconnect",
     "errors",
     "export",
+    "is_head_running",
+    "is_node_running",
+    "local_cluster",
     "map",
     "program",
     "remote",
     "shutdown",
+    "start_head",
+    "start_node",
     "wait",
 ]
 
@@ -101,6 +117,8 @@ __all__ = [
 _HOMES = {
     "Cluster": "_cluster",
     "Current": "_current",
+    "Daemon": "_daemons",
+    "LocalCluster": "_daemons",
     "cancel": "_cancelling",
     "current": "_current",
     "Future": "_future",
@@ -111,10 +129,15 @@ _HOMES = {
     "connect": "_cluster",
     "disconnect": "_cluster",
     "export": "_export",
+    "is_head_running": "_daemons",
+    "is_node_running": "_daemons",
+    "local_cluster": "_daemons",
     "map": "_map",
     "program": "_program",
     "remote": "_remote",
     "shutdown": "_cluster",
+    "start_head": "_daemons",
+    "start_node": "_daemons",
     "wait": "_waiting",
 }
 
