@@ -14,7 +14,7 @@ use paceline_core::client::{Effect, Event, LeaseKey};
 use paceline_net::Link;
 use paceline_net::secure::Secured;
 use paceline_net::spin::Spinner;
-use paceline_proto::control::HeadToClient;
+use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::{DeathCause, LeaseId, LeaseSecret, NodeId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::HashMap;
@@ -27,6 +27,9 @@ const SLOWEST: Duration = Duration::from_secs(2);
 
 /// A connection that worked for so long has nothing to do with those that failed before it.
 const STEADY: Duration = Duration::from_secs(1);
+
+/// After so long without a connection, the head is asked for another way.
+const NO_WAY: Duration = Duration::from_millis(2900);
 
 /// How long the death of a slot waits for the end of what it sent. Whoever waits for its tasks hears of it in less than a
 /// second.
@@ -50,11 +53,13 @@ struct Attempt {
     failed: u32,
     /// When to try again; none while it is tried.
     due: Option<Tick>,
+    /// Since when nothing was reached.
+    since: Option<Tick>,
 }
 
 impl Attempt {
     fn first(lease: LeaseId) -> Attempt {
-        Attempt { lease, failed: 0, due: None }
+        Attempt { lease, failed: 0, due: None, since: None }
     }
 
     /// After yet another failure.
@@ -90,6 +95,7 @@ impl State {
     }
 
     fn install(&mut self, key: LeaseKey, attempt: Attempt, socket: Secured, more: &mut Vec<Effect<Ticket>>) {
+        let far = socket.tls.is_some();
         let link = Link::new(socket);
         if let Err(error) = epoll::add(&self.epoll, &link, EventData::new_u64(key.0 as u64), EventFlags::IN) {
             return self.open_later(key, attempt, &error.into());
@@ -102,6 +108,7 @@ impl State {
             lease: attempt.lease,
             spinner: Spinner::of_client(),
             watches_write: false,
+            far,
             since: tick(),
             failed: attempt.failed,
         });
@@ -109,8 +116,20 @@ impl State {
     }
 
     fn open_later(&mut self, key: LeaseKey, attempt: Attempt, error: &io::Error) {
-        let attempt = attempt.again(tick());
+        let now = tick();
+        let mut attempt = attempt.again(now);
         tracing::debug!(lease = ?attempt.lease, failed = attempt.failed, %error, "no data connection");
+        let out_of_reach = matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut | io::ErrorKind::ConnectionAborted
+        );
+        if out_of_reach && self.host.is_distributed(attempt.lease) {
+            let since = *attempt.since.get_or_insert(now);
+            if now.since(since) >= NO_WAY || error.kind() == io::ErrorKind::TimedOut {
+                attempt.since = None;
+                self.say(&ClientToHead::Unreachable { lease: attempt.lease });
+            }
+        }
         self.connecting.leases.insert(key, attempt);
         self.no_later_than(attempt.due);
     }
@@ -138,7 +157,7 @@ impl State {
         let _ = epoll::delete(&self.epoll, &data.link);
         let now = tick();
         let failed = if now.since(data.since) < STEADY { data.failed } else { 0 };
-        let attempt = Attempt { lease: data.lease, failed, due: None };
+        let attempt = Attempt { failed, ..Attempt::first(data.lease) };
         drop(data);
         self.open_later(key, attempt, &io::ErrorKind::ConnectionReset.into());
         self.handle(Event::LinkDown(key));
@@ -168,14 +187,24 @@ impl State {
         if let Some(key) = self.by_lease.get(&lease).copied() {
             // ST-2: the process is dead, so all it ever sent is in the socket, or on its way if it was far.
             self.read(key, usize::MAX);
-            let open = self.links.get(key.0).is_some_and(Option::is_some);
-            if open && cause != DeathCause::NodeLost && self.host.is_far(lease) {
+            let open = self.links.get(key.0).and_then(Option::as_ref).is_some_and(|data| data.far);
+            if open && cause != DeathCause::NodeLost {
                 let until = tick() + LAST_WORDS;
                 self.connecting.late.push((until, key, message));
                 return self.no_later_than(Some(until));
             }
         }
         self.handle(Event::FromHead(message));
+    }
+
+    /// There is another way to the slot of this lease: it is tried at once.
+    pub(crate) fn on_other_way(&mut self, lease: LeaseId) {
+        let Some(key) = self.by_lease.get(&lease) else { return };
+        if let Some(attempt) = self.connecting.leases.get_mut(key).filter(|attempt| attempt.due.is_some()) {
+            let now = tick();
+            (attempt.failed, attempt.due) = (0, Some(now));
+            self.no_later_than(Some(now));
+        }
     }
 
     /// What is due is tried again, and deaths have waited long enough.
@@ -243,6 +272,7 @@ impl State {
 
     fn install_head(&mut self, socket: Secured) {
         self.connecting.head = None;
+        self.asking.clear();
         self.control = Some(Link::new(socket));
         self.handle(Event::HeadUp);
     }

@@ -31,8 +31,8 @@ pub(crate) trait Host: Send {
     /// A data connection for a lease.
     fn open(&mut self, lease: LeaseId) -> Opened;
 
-    /// Whether what a slot sent before its death may still be on its way when the death is known.
-    fn is_far(&self, _lease: LeaseId) -> bool {
+    /// Whether the lease's slot may be out of reach, and the head can do something about that.
+    fn is_distributed(&self, _lease: LeaseId) -> bool {
         false
     }
 
@@ -52,6 +52,11 @@ pub(crate) trait Host: Send {
 
     /// Whose connections they are that are opened later.
     fn deliver_to(&mut self, _session: Weak<Shared>) {}
+
+    /// Whether the cluster goes on when this client leaves it.
+    fn outlives_us(&self) -> bool {
+        false
+    }
 
     fn status(&self) -> Status;
 

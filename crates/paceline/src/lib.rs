@@ -24,20 +24,19 @@
 mod aside;
 mod batch;
 mod cell;
-#[allow(dead_code, reason = "clusters at an address are to come")]
 mod connecting;
-#[allow(dead_code, reason = "clusters at an address are to come")]
 mod dialer;
 pub mod embedded;
 #[doc(hidden)]
 pub mod exchange;
-#[allow(dead_code, reason = "clusters at an address are to come")]
 mod host;
 mod nested;
 mod notify;
 mod pump;
 mod reactor;
+pub mod remote;
 mod room;
+mod routes;
 mod rust;
 mod session;
 mod state;
