@@ -44,14 +44,16 @@ async fn node(head: &Handle) -> Node {
     let (sender, mut receiver) = control::channel(ours).unwrap();
     let total = Resources::cpus(2);
     let (incarnation, name) = (Incarnation(1), String::new());
+    let (leases, met, addresses) = (vec![], None, vec![]);
     sender.send(
         &NodeToHead::Join {
             node: NODE,
             incarnation,
             name,
             total,
-            leases: vec![],
-            met: None,
+            leases,
+            met,
+            addresses,
             facts: Default::default(),
         },
         vec![],

@@ -226,9 +226,14 @@ impl<Ticket: Clone> Client<Ticket> {
                 self.on_unplaceable(shape, largest, &why, out);
             }
             HeadToClient::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
-            // Printed by the shell; nothing to decide.
-            HeadToClient::Output { .. } | HeadToClient::Answer { .. } | HeadToClient::Waits { .. } => {}
-            HeadToClient::Bye => {}
+            // The shell prints and finds the way; nothing to decide.
+            HeadToClient::Output { .. }
+            | HeadToClient::NodeAt { .. }
+            | HeadToClient::Via { .. }
+            | HeadToClient::Over
+            | HeadToClient::Answer { .. }
+            | HeadToClient::Waits { .. }
+            | HeadToClient::Bye => {}
         }
     }
 
