@@ -74,6 +74,7 @@ impl<Ticket: Clone> Client<Ticket> {
             out.push(Effect::ToHead(ClientToHead::Under { lease }));
         }
         self.say_programs(out);
+        self.say_sharing(out);
         for (_, shape, queue) in self.shapes.iter() {
             if queue.wanted > 0 {
                 out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));

@@ -4,7 +4,7 @@ use super::target::Target;
 use super::task::{self, Task};
 use super::{Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
-use crate::{FunctionId, Limits, Session};
+use crate::{FunctionId, Limits, Resources, Session};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -107,6 +107,8 @@ impl Builder {
         }
         let limits = self.limits();
         let config = Config {
+            more: Resources::default(),
+            resources: Vec::new(),
             cpus,
             spares: SPARES,
             command: slot_main::command(),
