@@ -218,7 +218,8 @@ impl Companion {
                 state.needs = Some(needs);
                 state.total = Some(total);
             }
-            NodeToSlot::Attach { lease, secret: _ } => {
+            NodeToSlot::Attach { lease, secret } => {
+                state.far = secret.is_some();
                 let Some(socket) = descriptors.into_iter().next() else { return };
                 if state.core.lease() != Some(lease) && !state.busy {
                     self.shared.page.reset();

@@ -10,6 +10,7 @@ mod nesting;
 mod runtime;
 pub mod zygote;
 
+pub use paceline_net::private::create as private_directory;
 pub use nesting::Wait;
 pub use runtime::{Next, Runtime};
 
