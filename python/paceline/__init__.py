@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer th
 if TYPE_CHECKING:
     from paceline import errors as errors
     from paceline._cancelling import cancel
-    from paceline._cluster import Cluster, connect, shutdown
+    from paceline._cluster import Cluster, connect, disconnect, shutdown
     from paceline._current import Current, current
     from paceline._daemons import (
         Daemon,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from paceline.errors import (
         ArgumentNotSerializable,
         ClusterClosed,
+        ConnectionFailed,
         FunctionNotSerializable,
         HeadLost,
         NestingTooDeep,
@@ -66,6 +67,7 @@ __all__ = [
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
+    "ConnectionFailed",
     "Current",
     "Daemon",
     "FunctionNotSerializable",
@@ -96,6 +98,7 @@ __all__ = [
     "cancel",
     "connect",
     "current",
+    "disconnect",
     "errors",
     "export",
     "is_head_running",
@@ -124,6 +127,7 @@ _HOMES = {
     "__version__": "_native",
     "as_completed": "_waiting",
     "connect": "_cluster",
+    "disconnect": "_cluster",
     "export": "_export",
     "is_head_running": "_daemons",
     "is_node_running": "_daemons",

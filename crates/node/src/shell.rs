@@ -296,7 +296,10 @@ impl Shell {
             }
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
-            Effect::Refuse { connection } => drop(self.connections.remove(&connection)),
+            // Passing on comes with connections from other machines.
+            Effect::Relay { connection, .. } | Effect::Refuse { connection } => {
+                drop(self.connections.remove(&connection))
+            }
             Effect::ForgetSlot { slot } => self.slots.forget(slot),
             Effect::Stray { slot, text } => {
                 tracing::warn!(%slot, text = %String::from_utf8_lossy(&text), "a slot that is nobody's printed something");

@@ -92,7 +92,7 @@ pub fn hello(secured: Secured) {
     run(async {
         let (sender, mut receiver) = control::channel::<ClientToHead, HeadToClient>(secured).unwrap();
         let name = "x".repeat(300_000);
-        sender.send(&ClientToHead::Hello { client: ClientId(1), name, leases: vec![] }, vec![]);
+        sender.send(&ClientToHead::Hello { client: ClientId(1), name, leases: vec![], met: None }, vec![]);
         let (message, _) = receiver.next().await.unwrap().unwrap();
         assert_eq!(message, HeadToClient::Welcome { cluster: ClusterId(7), epoch: Epoch(1) });
     });
