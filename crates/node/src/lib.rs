@@ -17,6 +17,7 @@ mod news;
 mod opening;
 mod output;
 mod report;
+mod relay;
 mod requests;
 mod service;
 mod shell;
@@ -25,4 +26,5 @@ mod words;
 mod zygote;
 
 pub use requests::{Answers, Handle, Headless, Options, Uplink};
+pub use relay::{Dialing, uplink};
 pub use service::{Service, service};

@@ -3,6 +3,7 @@
 use crate::news::{Desk, News, Printed};
 use crate::opening::Openings;
 use crate::report;
+use crate::relay;
 use crate::requests::Options;
 use crate::service::on_news;
 use crate::slots::Slots;
@@ -296,8 +297,12 @@ impl Shell {
             }
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
-            // Passing on comes with connections from other machines.
-            Effect::Relay { connection, .. } | Effect::Refuse { connection } => {
+            Effect::Relay { connection, lease, addresses } => {
+                if let Some(client) = self.connections.remove(&connection) {
+                    relay::pass_on(client, lease, addresses);
+                }
+            }
+            Effect::Refuse { connection } => {
                 drop(self.connections.remove(&connection))
             }
             Effect::ForgetSlot { slot } => self.slots.forget(slot),
