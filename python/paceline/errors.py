@@ -18,6 +18,7 @@ __all__ = [
     "ArgumentNotSerializable",
     "ClusterClosed",
     "FunctionNotSerializable",
+    "HeadLost",
     "NoResources",
     "NoSuchFunction",
     "NodeLost",
@@ -136,6 +137,24 @@ class NoResources(PacelineError):
         super().__init__(
             f"no node can ever hold {needs}{whose}{most}",
             hint="ask for less with options(cpus=...), or connect to a larger cluster",
+        )
+
+
+class HeadLost(PacelineError):
+    """The task waited for the head of the cluster, which was out of reach for too long.
+
+    Tasks that run in slots go on without the head; what waits for a slot ends with this after 60 seconds.
+    """
+
+    code = "head-lost"
+
+    def __init__(self, *, task: int = 0, function: str = "", after: float = 0.0) -> None:
+        self.task = task
+        self.function = function
+        self.after = after
+        super().__init__(
+            f"{_task(task, function)} waited for the head of the cluster, which was out of reach for {after:g} s",
+            hint="is the head running and reachable? see paceline status; then submit the task again",
         )
 
 

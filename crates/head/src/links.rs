@@ -1,6 +1,7 @@
 //! Who is at the other end of which link.
 //!
-//! * LK-1: a peer has one link. A new one takes the place of the old, whose end is told first.
+//! * LK-1: a peer has one link. A new one takes the place of the old, whose end is told first; what an older one brings
+//!   was overtaken, and means nothing.
 //! * LK-2: lines for a client that does not read hold up the node they come from, so that in the end the printing slot
 //!   waits; but only for a moment, then they are dropped: nobody else may wait for a client that sleeps.
 //! * LK-3: one that only asks is no client: the core never hears of it.
@@ -146,11 +147,17 @@ impl Links {
 
     fn on_message(&mut self, id: LinkId, known: Option<Peer>, message: ToHead) -> Vec<Event> {
         let mut events = Vec::new();
-        let peer = known.or_else(|| {
-            let peer = Peer::introduced_by(&message)?;
-            events = self.introduce(id, peer);
-            Some(peer)
-        });
+        let peer = match known.or_else(|| Peer::introduced_by(&message)) {
+            // Its introduction was on its way for longer than that of a link that was opened later (LK-1).
+            Some(peer) if self.by_peer.get(&peer).is_some_and(|newer| *newer > id) => {
+                return self.drop_link(id);
+            }
+            Some(peer) if known.is_none() => {
+                events = self.introduce(id, peer);
+                Some(peer)
+            }
+            peer => peer,
+        };
         match peer.and_then(|peer| peer.event(message)) {
             Some(event) => events.push(event),
             None => {
@@ -175,6 +182,9 @@ impl Links {
 
     fn drop_link(&mut self, id: LinkId) -> Vec<Event> {
         let Some(peer) = self.links.remove(&id).and_then(|link| link.peer) else { return Vec::new() };
+        if self.by_peer.get(&peer) != Some(&id) {
+            return Vec::new();
+        }
         self.by_peer.remove(&peer);
         if let Peer::Client(client) = peer {
             lock(&self.outlets).remove(&client);

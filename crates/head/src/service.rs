@@ -7,9 +7,9 @@ use paceline_core::Tick;
 use paceline_core::head::{Config, Effect, Event, Head, Status};
 use paceline_net::secure::Secured;
 use paceline_net::{alarm, clock};
-use paceline_proto::NodeId;
 use paceline_proto::control::HeadToNode;
 use paceline_proto::question::{Answer, Question, node_name};
+use paceline_proto::{Epoch, NodeId};
 use serde_json::json;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -58,11 +58,21 @@ impl Handle {
     }
 }
 
+/// Why a head ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It was told to, or nobody can reach it any more.
+    Closed,
+    /// A later start of the same head exists; this one must not go on.
+    Superseded { by: Epoch },
+}
+
 /// A head, ready to run.
 pub struct Service {
     core: Head,
     requests: mpsc::UnboundedReceiver<Request>,
     wake: Option<Tick>,
+    superseded: Option<Epoch>,
     steward: Option<Box<dyn Steward>>,
     gatherings: Gatherings,
     /// Those who wait for the cluster's end, once it was asked for.
@@ -76,6 +86,7 @@ pub fn service(config: Config) -> (Service, Handle) {
         core: Head::new(config),
         requests,
         wake: None,
+        superseded: None,
         steward: None,
         gatherings: Gatherings::default(),
         stopping: None,
@@ -91,12 +102,12 @@ impl Service {
     }
 
     /// Be the head until told to end. Runs on any tokio runtime.
-    pub async fn run(mut self) {
+    pub async fn run(mut self) -> End {
         let (sender, mut arrivals) = mpsc::channel(INBOX);
         let mut links = Links::new(sender);
         let mut closing = None;
         // Nodes that end are heard out: there may be something for clients in it.
-        while closing.is_none() || links.has_nodes() {
+        while self.superseded.is_none() && (closing.is_none() || links.has_nodes()) {
             tokio::select! {
                 // Requests first, or a flood of messages would keep the head from ending.
                 biased;
@@ -128,8 +139,12 @@ impl Service {
                 closing = Some(clock::now() + STOP_LIMIT.as_nanos() as u64);
             }
         }
+        if let Some(by) = self.superseded {
+            return End::Superseded { by };
+        }
         self.finish_stop(&links);
         links.drain(FAREWELL).await;
+        End::Closed
     }
 
     fn on_meaning(&mut self, meaning: Meaning, links: &mut Links) {
@@ -257,6 +272,11 @@ impl Service {
                 }
                 Effect::ToNode(node, message) => links.send(Peer::Node(node), &FromHead::Node(message)),
                 Effect::DropNode(node) => links.drop_peer(Peer::Node(node)),
+                Effect::DropClient(client) => links.drop_peer(Peer::Client(client)),
+                Effect::Superseded { by } => {
+                    tracing::error!(start = by.number(), "a later start of this head exists: this one ends");
+                    self.superseded = Some(by);
+                }
                 Effect::WakeAt(at) => self.wake = Some(at),
             }
         }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod death;
+pub mod hardware;
 mod memory;
 mod news;
 mod opening;
@@ -23,5 +24,5 @@ mod slots;
 mod words;
 mod zygote;
 
-pub use requests::{Answers, Handle, Options, Uplink};
+pub use requests::{Answers, Handle, Headless, Options, Uplink};
 pub use service::{Service, service};

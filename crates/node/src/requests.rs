@@ -12,6 +12,8 @@ use tokio::sync::mpsc;
 /// Hands a link to the head.
 pub type Uplink = Arc<dyn Fn(OwnedFd) + Send + Sync>;
 
+/// Told whenever the link to the head has ended: another is wanted ([`Handle::join`]).
+pub type Headless = Arc<dyn Fn() + Send + Sync>;
 /// Answers what only the process around the node knows: its logs, and more about its status, as JSON fields.
 pub type Answers = Arc<dyn Fn(&NodeQuestion) -> Answer + Send + Sync>;
 
@@ -25,6 +27,7 @@ pub struct Options {
     pub variables: Vec<(String, String)>,
     /// How its slots reach the head, to be clients themselves.
     pub uplink: Uplink,
+    pub headless: Headless,
     /// Answers the head's questions that are not about slots.
     pub answers: Option<Answers>,
 }

@@ -3,8 +3,8 @@
 //! `cargo run -p paceline-proto --example corpus -- fuzz/corpus/frames`
 
 use paceline_proto::control::{
-    ClientToHead, HeadToClient, HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, Placement, SlotToNode,
-    Stream, ZygoteToNode,
+    ClientToHead, HeadToClient, HeadToNode, Held, Met, NodeToHead, NodeToSlot, NodeToZygote, Placement,
+    SlotToNode, Stream, ZygoteToNode,
 };
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
@@ -111,15 +111,23 @@ fn control(out: &mut Vec<Vec<u8>>) {
         variables: vec![("PACELINE_ZYGOTE".into(), "1".into())],
     };
     let (client, node) = (ClientId(1), NodeId(1));
+    let met = Met { cluster: ClusterId(1), epoch: Epoch(2) };
     let secret = LeaseSecret([7; 32]);
     messages!(
         out,
-        ClientToHead::Hello { client, name: "nightly".into(), leases: vec![lease] },
+        ClientToHead::Hello {
+            client,
+            name: "nightly".into(),
+            leases: vec![Held { lease, node }],
+            met: Some(met)
+        },
         ClientToHead::Want { shape, count: 8 },
         ClientToHead::Program { program, start: start.clone() },
         ClientToHead::Release { lease },
         ClientToHead::Bye,
         ClientToHead::Under { lease },
+        ClientToHead::Broken { lease },
+        ClientToHead::Heartbeat { beat: 7 },
         ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape, secret },
@@ -129,6 +137,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Unplaceable { shape, largest: Resources::cpus(2) },
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
+        HeadToClient::Heartbeat { beat: 7 },
         HeadToClient::Answer { number: 3, text: Ok("{}".into()) },
         HeadToClient::Bye,
         NodeToHead::Join {
@@ -136,7 +145,16 @@ fn control(out: &mut Vec<Vec<u8>>) {
             incarnation: Incarnation(1),
             name: "alpha".into(),
             total: Resources::cpus(64),
-            leases: vec![Placement { lease, client, slot, shape, blocked: true }],
+            leases: vec![Placement {
+                lease,
+                client,
+                slot,
+                shape,
+                blocked: true,
+                holder: client,
+                epoch: Epoch(9)
+            }],
+            met: Some(met),
         },
         NodeToHead::Placed { lease, slot },
         NodeToHead::Ended { lease, death: Some(death) },
@@ -145,15 +163,17 @@ fn control(out: &mut Vec<Vec<u8>>) {
             program,
             why: StartError::Ended { cause: DeathCause::Exit(2), words: "usage".into() },
         },
-        NodeToHead::Heartbeat,
+        NodeToHead::Heartbeat { beat: 1 << 40 },
         NodeToHead::Blocked { lease, blocked: true },
         NodeToHead::Answer { number: 4, text: Err("no".into()) },
         NodeToHead::Leaving,
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Program { program, start },
-        HeadToNode::Place { lease, client, shape, secret },
+        HeadToNode::Place { lease, client, shape, holder: client, secret },
         HeadToNode::End { lease },
         HeadToNode::Bye,
+        HeadToNode::Heartbeat { beat: 7 },
+        HeadToNode::Heard { lease },
         HeadToNode::Ask { number: 4, question: NodeQuestion::Status },
         NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true },
         NodeToSlot::Attach { lease, secret: None },

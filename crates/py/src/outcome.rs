@@ -61,6 +61,11 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
             fields.set_item("largest", largest.to_string())?;
             Err(lost(py, "no-resources", &fields))
         }
+        Outcome::HeadLost { after } => {
+            let fields = fields(py, of)?;
+            fields.set_item("after", after.as_secs_f64())?;
+            Err(lost(py, "head-lost", &fields))
+        }
         Outcome::TooDeep { needs } => {
             let fields = fields(py, of)?;
             fields.set_item("needs", needs.to_string())?;

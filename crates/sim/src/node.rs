@@ -146,6 +146,14 @@ impl Sim {
     fn node_performs(&mut self, node: usize, effect: Effect) {
         match effect {
             Effect::ToHead(message) => self.node_tells_head(node, &message),
+            Effect::DropHead => {
+                self.ledger.tally.silent_heads += 1;
+                self.note(|sim| format!("node {} drops its link to the head", sim.nodes[node].name));
+                if let Some(link) = self.nodes[node].head.take() {
+                    self.close_end(link, End::Near);
+                }
+                self.node_redials(node);
+            }
             Effect::StartZygote => self.start_zygote(node, ProgramId::OWN),
             Effect::StartProgram { program, .. } => self.start_zygote(node, program),
             Effect::EndProgram { program } => {
@@ -208,10 +216,10 @@ impl Sim {
             | NodeToHead::Ended { .. }
             | NodeToHead::ProgramFailed { .. }
             | NodeToHead::Leaving
-            | NodeToHead::Heartbeat => Repeat::Later,
+            | NodeToHead::Heartbeat { .. } => Repeat::Later,
             NodeToHead::Blocked { .. } => Repeat::AtOnce,
         };
-        if *message != NodeToHead::Heartbeat {
+        if !matches!(message, NodeToHead::Heartbeat { .. }) {
             self.note(|sim| format!("node {} -> head: {message:?}", sim.nodes[node].name));
         }
         if let Some(link) = self.nodes[node].head {
@@ -232,6 +240,10 @@ impl Sim {
         self.nodes[node].head = None;
         self.note(|sim| format!("node {} has no head", sim.nodes[node].name));
         self.node_handles(node, Event::HeadDown);
+        self.node_redials(node);
+    }
+
+    fn node_redials(&mut self, node: usize) {
         let delay = self.random.span(Duration::from_millis(1)..self.settings.node.heartbeat * 2);
         self.after(delay, Happening::NodeConnects { node });
     }

@@ -40,6 +40,10 @@ pub(super) struct Lease {
     pub shape: Shape,
     pub secret: LeaseSecret,
     pub link: LinkState,
+    /// Since when the link is down, if that is timed.
+    pub down_since: Option<Tick>,
+    /// It was down for too long: the head ends the lease.
+    pub broken: bool,
     /// To be given back once nothing is in flight.
     pub recalled: bool,
     pub idle_since: Tick,
@@ -88,6 +92,8 @@ impl Lease {
             shape,
             secret,
             link: LinkState::Opening { again: false },
+            down_since: None,
+            broken: false,
             recalled: false,
             idle_since: now,
             last_progress: now,

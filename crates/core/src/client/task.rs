@@ -62,6 +62,10 @@ pub enum Outcome {
         needs: Resources,
         largest: Resources,
     },
+    /// It waited for the head, which was out of reach for so long.
+    HeadLost {
+        after: Duration,
+    },
     /// The task that submitted it waits, and may neither leave its CPUs to it nor run it itself.
     TooDeep {
         needs: Resources,

@@ -26,9 +26,9 @@ impl Head {
     fn check_leases(&self) -> Result<(), String> {
         for (id, lease) in &self.leases {
             ensure!(self.nodes.contains_key(&lease.node), "{id:?} is on {:?}, which is gone", lease.node);
-            let ending = lease.state == LeaseState::Ending;
+            let nobodys = !lease.state.is_somebodys();
             ensure!(
-                ending || self.clients.contains_key(&lease.client),
+                nobodys || self.clients.contains_key(&lease.client),
                 "{id:?} belongs to {:?}, which is gone",
                 lease.client
             );
@@ -54,7 +54,7 @@ impl Head {
         let listed = client.leases.values().flatten().count();
         let mine = || {
             let all = self.leases.iter();
-            all.filter(|(_, lease)| lease.client == id && lease.state != LeaseState::Ending)
+            all.filter(|(_, lease)| lease.client == id && lease.state.is_somebodys())
         };
         ensure!(mine().count() == listed, "{id:?} lists {listed} leases");
         for (lease, entry) in mine() {
@@ -70,10 +70,10 @@ impl Head {
 
     fn check_families(&self) -> Result<(), String> {
         let mut families: BTreeMap<ClientId, Family> = BTreeMap::new();
-        for lease in self.leases.values().filter(|lease| lease.state != LeaseState::Ending) {
+        for lease in self.leases.values().filter(|lease| lease.state.is_somebodys()) {
             let family = families.entry(self.clients[&lease.client].root).or_default();
             family.used = family.used.plus(&lease.needs());
-            if matches!(lease.state, LeaseState::Recalled { .. }) {
+            if matches!(lease.state, LeaseState::Recalled { .. } | LeaseState::Broken) {
                 family.recalled = family.recalled.plus(&lease.needs());
             }
         }
@@ -96,6 +96,10 @@ impl Head {
         ensure!(self.total == sum(self.nodes.values().map(|node| node.total)), "the total is {}", self.total);
         let both = self.departed.keys().find(|id| self.nodes.contains_key(id));
         ensure!(both.is_none(), "{both:?} is here and departed");
+        for (id, claim) in &self.claims {
+            ensure!(!self.leases.contains_key(id), "HD-8: {id:?} is claimed and known");
+            ensure!(self.clients.contains_key(&claim.client), "HD-8: {id:?} is claimed by nobody");
+        }
         Ok(())
     }
 }

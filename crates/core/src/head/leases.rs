@@ -1,7 +1,7 @@
 //! The life of a lease: placed, held, recalled, ending, gone.
 
 use super::{Effect, Head, Lease, LeaseState, Node, NodeLink};
-use paceline_proto::control::{HeadToClient, HeadToNode, Placement};
+use paceline_proto::control::{HeadToClient, HeadToNode};
 use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, Shape};
 use std::cmp::Reverse;
 
@@ -24,19 +24,8 @@ impl Head {
             self.tell_node(node, HeadToNode::Program { program: shape.program, start }, out);
         }
         let secret = self.secret_of(id);
-        self.tell_node(node, HeadToNode::Place { lease: id, client: root, shape, secret }, out);
-    }
-
-    /// A node has a lease that was given up: it counts until the node says that it is over (HD-3).
-    pub(super) fn adopt(&mut self, id: NodeId, placement: &Placement) {
-        let &Placement { lease, client, shape, blocked, .. } = placement;
-        let node = self.nodes.get_mut(&id).expect("the node has just joined");
-        if node.leases.len() < self.config.max_leases {
-            node.leases.insert(lease);
-            let state = LeaseState::Ending;
-            self.leases.insert(lease, Lease { client, node: id, shape, blocked, state });
-            self.count(lease);
-        }
+        let place = HeadToNode::Place { lease: id, client: root, shape, holder: client, secret };
+        self.tell_node(node, place, out);
     }
 
     /// Ask the client to give the lease back.
@@ -53,7 +42,9 @@ impl Head {
         let Lease { client, node, shape, state, .. } = self.leases[&id];
         assert!(state != LeaseState::Ending, "a lease ends once");
         self.change_state(id, LeaseState::Ending);
-        self.strike(client, shape, id);
+        if state.is_somebodys() {
+            self.strike(client, shape, id);
+        }
         self.tell_node(node, HeadToNode::End { lease: id }, out);
         self.dirty = true;
     }
@@ -63,13 +54,13 @@ impl Head {
         self.uncount(id);
         let lease = self.leases.remove(&id).expect("only known leases finish");
         self.nodes.get_mut(&lease.node).expect("a lease has its node").leases.remove(&id);
-        if lease.state != LeaseState::Ending {
+        if lease.state.is_somebodys() {
             self.strike(lease.client, lease.shape, id);
         }
         self.dirty = true;
     }
 
-    fn change_state(&mut self, id: LeaseId, state: LeaseState) {
+    pub(super) fn change_state(&mut self, id: LeaseId, state: LeaseState) {
         self.uncount(id);
         self.leases.get_mut(&id).expect("only known leases change").state = state;
         self.count(id);

@@ -111,6 +111,13 @@ impl Node {
         }
     }
 
+    /// What the leases that have slots need together, but for those whose tasks wait.
+    pub(super) fn leased(&self) -> Resources {
+        let slots = self.slots.values().filter(|slot| !slot.blocked);
+        let needs = slots.filter_map(|slot| slot.state.lease()).map(|lease| lease.shape.needs);
+        needs.fold(Resources::default(), |sum, needs| sum.plus(&needs))
+    }
+
     /// What leased and warm slots need together, but for those whose tasks wait.
     pub(super) fn taken(&self) -> Resources {
         self.slots.values().fold(Resources::default(), |sum, slot| sum.plus(&slot.takes()))

@@ -46,7 +46,9 @@ pub fn dial(
     me: &Introduction,
     deadline: Instant,
 ) -> Result<Dialed, Error> {
-    reach(addresses, deadline, |socket, address, until| at_once(greet_head(socket, address, credential, me, until)))
+    reach(addresses, deadline, |socket, address, until| {
+        at_once(greet_head(socket, address, credential, me, until))
+    })
 }
 
 /// The same, for tasks of a tokio runtime.
@@ -86,7 +88,8 @@ pub fn dial_relayed(
     deadline: Instant,
 ) -> Result<(Secured, Way), Error> {
     reach(addresses, deadline, |socket, address, until| {
-        at_once(greet_slot(socket, address, lease, &secret, true, until)).map(|secured| (secured, Way::Relayed))
+        at_once(greet_slot(socket, address, lease, &secret, true, until))
+            .map(|secured| (secured, Way::Relayed))
     })
 }
 
@@ -100,7 +103,9 @@ pub fn answer_data(socket: OwnedFd, secret: &LeaseSecret, deadline: Instant) -> 
         match proof::check_lease(&mut talk, &secret.0).await {
             Ok(_proved) => talk.into_secured(PeerInfo::Tls { address }),
             Err(Failure::Io(error)) => Err(error),
-            Err(_) => Err(io::Error::new(io::ErrorKind::PermissionDenied, "the lease's secret was not proved")),
+            Err(_) => {
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, "the lease's secret was not proved"))
+            }
         }
     })
 }
@@ -226,7 +231,9 @@ impl Connecting {
                     }
                 }
                 None if left.is_zero() || waited.is_err() => {
-                    tried.extend(self.sockets.drain(..).map(|(_, found)| format!("{}: no answer", found.name())));
+                    tried.extend(
+                        self.sockets.drain(..).map(|(_, found)| format!("{}: no answer", found.name())),
+                    );
                 }
                 None => {}
             }
@@ -271,7 +278,8 @@ pub(crate) fn prepare_tcp(socket: impl rustix::fd::AsFd) -> io::Result<()> {
 }
 
 pub(crate) fn peer_address(socket: impl rustix::fd::AsFd) -> SocketAddr {
-    let found = rustix::net::getpeername(&socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
+    let found =
+        rustix::net::getpeername(&socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
     found.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
@@ -288,7 +296,8 @@ async fn greet_head(
     let mut talk = Talk::new(Waiting { socket, until });
     let (proved, peer) = match found {
         Found::Unix { .. } => {
-            let (proved, uid, pid) = Proved::by_the_kernel(talk.socket()).map_err(|why| failed(found, why))?;
+            let (proved, uid, pid) =
+                Proved::by_the_kernel(talk.socket()).map_err(|why| failed(found, why))?;
             talk.send(&header.encode()).await.map_err(|error| broken(found, "saying what for", error))?;
             hear_answer(&mut talk, found).await?;
             (proved, PeerInfo::Unix { uid, pid })
@@ -325,7 +334,8 @@ async fn greet_slot(
     let mut talk = Talk::new(Waiting { socket, until });
     let peer = match found {
         Found::Unix { .. } => {
-            let (_proved, uid, pid) = Proved::by_the_kernel(talk.socket()).map_err(|why| failed(found, why))?;
+            let (_proved, uid, pid) =
+                Proved::by_the_kernel(talk.socket()).map_err(|why| failed(found, why))?;
             PeerInfo::Unix { uid, pid }
         }
         Found::Tcp { at, .. } => PeerInfo::Tls { address: *at },

@@ -7,27 +7,41 @@ use std::io;
 pub enum Error {
     #[error("nobody answers: {tried}\nhint: is it running there, and may this machine reach that port?")]
     Unreachable { tried: String },
-    #[error("{address} took the connection but did not answer in time ({doing})\nhint: is it a head or a node of paceline, and is its machine alive?")]
+    #[error(
+        "{address} took the connection but did not answer in time ({doing})\nhint: is it a head or a node of paceline, and is its machine alive?"
+    )]
     Silent { address: String, doing: &'static str },
     #[error("{address} closed the connection ({doing})\nhint: what it has logged says why")]
     Closed { address: String, doing: &'static str },
     #[error("{address} is not a head or a node of paceline")]
     Stranger { address: String },
-    #[error("{address} speaks protocol version {theirs}, this side speaks {PROTOCOL}: install the same paceline version on both")]
+    #[error(
+        "{address} speaks protocol version {theirs}, this side speaks {PROTOCOL}: install the same paceline version on both"
+    )]
     Version { address: String, theirs: u8 },
-    #[error("{address} is not for this: that is the port of a node where one of a head was wanted, or the other way round")]
+    #[error(
+        "{address} is not for this: that is the port of a node where one of a head was wanted, or the other way round"
+    )]
     Kind { address: String },
     #[error("{address} has too many strangers at its door\nhint: try again")]
     Busy { address: String },
     #[error("there is no such lease at {address}, or no longer")]
     Lease { address: String },
-    #[error("{address} wants to know who we are\nhint: give its key file (or PACELINE_KEY), its password (or PACELINE_PASSWORD), or a token of `paceline start`")]
+    #[error(
+        "{address} wants to know who we are\nhint: give its key file (or PACELINE_KEY), its password (or PACELINE_PASSWORD), or a token of `paceline start`"
+    )]
     NoCredential { address: String },
-    #[error("{address} does not take our key: it is another cluster's\nhint: use the key file of the cluster that runs there")]
+    #[error(
+        "{address} does not take our key: it is another cluster's\nhint: use the key file of the cluster that runs there"
+    )]
     WrongKey { address: String },
-    #[error("{address} has our key refused, but has not proved that it knows it either: it is not the cluster we look for")]
+    #[error(
+        "{address} has our key refused, but has not proved that it knows it either: it is not the cluster we look for"
+    )]
     Impostor { address: String },
-    #[error("{address} does not take our token: a token is good for one join within ten minutes\nhint: get another one with `paceline token` there")]
+    #[error(
+        "{address} does not take our token: a token is good for one join within ten minutes\nhint: get another one with `paceline token` there"
+    )]
     Token { address: String },
     #[error("{address} does not take our password")]
     WrongPassword { address: String },

@@ -15,7 +15,10 @@ pub(crate) async fn tell<S: Socket, T: Serialize>(talk: &mut Talk<S>, what: &T) 
     talk.send(&bytes).await
 }
 
-pub(crate) async fn hear<S: Socket, T: DeserializeOwned>(talk: &mut Talk<S>, _proof: &Proved) -> io::Result<T> {
+pub(crate) async fn hear<S: Socket, T: DeserializeOwned>(
+    talk: &mut Talk<S>,
+    _proof: &Proved,
+) -> io::Result<T> {
     let length = u32::from_le_bytes(talk.receive().await?) as usize;
     if length > LONGEST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the introduction is too long"));

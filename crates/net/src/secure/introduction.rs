@@ -58,9 +58,8 @@ impl Introduction {
             }
             _ => None,
         };
-        let paceline = (self.paceline != them.paceline).then(|| {
-            format!("{them} has paceline {}, {self} has {}", them.paceline, self.paceline)
-        });
+        let paceline = (self.paceline != them.paceline)
+            .then(|| format!("{them} has paceline {}, {self} has {}", them.paceline, self.paceline));
         match (python, paceline) {
             (Some(python), Some(paceline)) => Some(format!("{python}; {paceline}")),
             (python, paceline) => python.or(paceline),

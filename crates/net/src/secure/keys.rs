@@ -204,7 +204,11 @@ impl Keys {
     }
 
     /// Use the token of this id if `check` is content with its secret (KY-3).
-    pub(crate) fn redeem(&self, id: &[u8; 8], check: impl FnOnce(&[u8; 16]) -> bool) -> Result<Token, Unusable> {
+    pub(crate) fn redeem(
+        &self,
+        id: &[u8; 8],
+        check: impl FnOnce(&[u8; 16]) -> bool,
+    ) -> Result<Token, Unusable> {
         let mut tokens = self.tokens.lock();
         let now = Instant::now();
         tokens.retain(|open| open.until.is_none_or(|until| until > now));

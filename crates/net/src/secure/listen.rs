@@ -85,7 +85,8 @@ impl Listener {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
             match address {
                 Address::Unix(name) => {
-                    let socket = UnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?).map_err(named)?;
+                    let socket =
+                        UnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?).map_err(named)?;
                     socket.set_nonblocking(true)?;
                     let socket = watch::to_read(OwnedFd::from(socket))?;
                     listening.spawn(listen(socket, hall.clone(), true));

@@ -116,7 +116,11 @@ impl Asking<'_> {
 /// The head's side, until the last message is there.
 pub(crate) struct Answering(ServerLogin<Suite>);
 
-pub(crate) fn answer(record: &Record, session: &[u8; 32], first: &[u8; FIRST]) -> Option<(Answering, [u8; SECOND])> {
+pub(crate) fn answer(
+    record: &Record,
+    session: &[u8; 32],
+    first: &[u8; FIRST],
+) -> Option<(Answering, [u8; SECOND])> {
     let request = CredentialRequest::<Suite>::deserialize(first).ok()?;
     let known = Some(record.registration.clone());
     let parameters = parameters(session);

@@ -236,8 +236,8 @@ async fn refuse<S: Socket>(talk: &mut Talk<S>, method: Method, verdict: Verdict)
 /// Hear the proof of a lease's secret, and prove it in turn. Nobody guesses that: there is no penalty.
 pub(crate) async fn check_lease<S: Socket>(talk: &mut Talk<S>, secret: &[u8; 32]) -> Result<Proved, Failure> {
     let proof: [u8; PROOF] = talk.receive().await?;
-    let good = proof[0] == Method::Lease as u8
-        && is_same(&code(talk, DIALER, Method::Lease, secret)?, &proof[16..]);
+    let good =
+        proof[0] == Method::Lease as u8 && is_same(&code(talk, DIALER, Method::Lease, secret)?, &proof[16..]);
     if !good {
         say(talk, Verdict::Wrong, [0; 32]).await?;
         return Err(Failure::Refused(Method::Lease, Verdict::Wrong));

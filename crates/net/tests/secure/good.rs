@@ -67,7 +67,10 @@ fn a_wrong_key_and_no_key_are_told_apart() {
     let error = head.dial(Some(&other)).unwrap_err();
     assert!(matches!(error, Error::WrongKey { .. }), "{error}");
     let error = head.dial(None).unwrap_err();
-    assert!(matches!(error, Error::NoCredential { .. }) && error.to_string().contains("PACELINE_KEY"), "{error}");
+    assert!(
+        matches!(error, Error::NoCredential { .. }) && error.to_string().contains("PACELINE_KEY"),
+        "{error}"
+    );
     // Whoever has the key is let in all the same.
     hello(head.dial(Some(&head.key())).unwrap().secured);
 }

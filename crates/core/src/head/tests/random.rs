@@ -91,6 +91,9 @@ impl Model {
                     node.inbox.push_back(message);
                 }
                 Effect::DropNode(id) => self.cut_node(id),
+                Effect::DropClient(_) | Effect::Superseded { .. } => {
+                    unreachable!("nobody beats, nobody comes later")
+                }
                 Effect::WakeAt(_) => unreachable!("taken out by the bench"),
             }
         }
@@ -142,6 +145,7 @@ impl Model {
             name: String::new(),
             total: Resources::cpus(id.0),
             leases: node.leases.values().copied().collect(),
+            met: Some(met(1)),
         };
         self.handle(Event::FromNode(id, join));
     }
@@ -168,8 +172,9 @@ impl Model {
             return;
         }
         client.up = true;
-        let leases = client.leases.iter().copied().collect();
-        self.handle(Event::FromClient(id, ClientToHead::Hello { client: id, name: String::new(), leases }));
+        let leases = client.leases.iter().map(|&lease| Held { lease, node: NodeId(1) }).collect();
+        let hello = ClientToHead::Hello { client: id, name: String::new(), leases, met: Some(met(1)) };
+        self.handle(Event::FromClient(id, hello));
     }
 
     fn client_acts(&mut self, id: ClientId) {
@@ -210,10 +215,13 @@ impl Model {
     fn node_reads(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).unwrap();
         match node.inbox.pop_front() {
-            Some(HeadToNode::Place { lease, client, shape, .. }) => {
+            Some(HeadToNode::Place { lease, client, shape, holder, .. }) => {
                 self.slots += 1;
                 let slot = SlotId(self.slots);
-                node.leases.insert(lease, Placement { lease, client, slot, shape, blocked: false });
+                node.leases.insert(
+                    lease,
+                    Placement { lease, client, slot, shape, blocked: false, holder, epoch: Epoch(1) },
+                );
                 let running = node.leases.values().filter(|it| !it.blocked);
                 let used = running.fold(Resources::default(), |sum, it| sum.plus(&it.shape.needs));
                 // Tasks that went on may need more for a while; then nothing is placed, but this one may have been before.
@@ -234,7 +242,7 @@ impl Model {
         if !node.up {
             return;
         }
-        let message = node.outbox.pop_front().unwrap_or(NodeToHead::Heartbeat);
+        let message = node.outbox.pop_front().unwrap_or(NodeToHead::Heartbeat { beat: 0 });
         self.handle(Event::FromNode(id, message.clone()));
         if self.random.below(8) == 0 {
             self.handle(Event::FromNode(id, message));

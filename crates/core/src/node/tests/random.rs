@@ -101,6 +101,7 @@ impl Model {
                 self.early.remove(&slot);
                 self.requests.retain(|(request, _)| *request != slot);
             }
+            Effect::DropHead => unreachable!("it answers"),
             Effect::Refuse { .. } | Effect::Stray { .. } => {}
             Effect::Closed => {
                 assert!(self.processes.is_empty());
@@ -117,14 +118,19 @@ impl Model {
                 assert_eq!(known.len(), leases.len(), "ND-1");
                 self.leases.retain(|lease| known.contains(lease));
             }
-            NodeToHead::Ended { lease, .. } => drop(self.leases.remove(&lease)),
+            NodeToHead::Ended { lease, death } => {
+                self.leases.remove(&lease);
+                if death.is_some() && self.head_up && self.random.below(2) == 0 {
+                    self.handle(Event::FromHead(HeadToNode::Heard { lease }));
+                }
+            }
             NodeToHead::Placed { .. }
             | NodeToHead::Output { .. }
             | NodeToHead::Blocked { .. }
             | NodeToHead::ProgramFailed { .. }
             | NodeToHead::Answer { .. }
             | NodeToHead::Leaving
-            | NodeToHead::Heartbeat => {}
+            | NodeToHead::Heartbeat { .. } => {}
         }
     }
 
@@ -179,7 +185,8 @@ impl Model {
                 let message = HeadToNode::Program { program: shape.program, start: Start::default() };
                 self.handle(Event::FromHead(message));
             }
-            let place = HeadToNode::Place { lease, client, shape, secret: LeaseSecret::default() };
+            let secret = LeaseSecret::default();
+            let place = HeadToNode::Place { lease, client, shape, holder: client, secret };
             self.handle(Event::FromHead(place.clone()));
             if self.random.below(8) == 0 && self.leases.contains(&lease) {
                 self.handle(Event::FromHead(place));
