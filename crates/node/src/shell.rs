@@ -1,7 +1,7 @@
 //! What surrounds the core: everything that effects act upon.
 
 use crate::news::{Desk, News, Printed};
-use crate::opening::Openings;
+use crate::opening::{self, Openings};
 use crate::report;
 use crate::relay;
 use crate::requests::Options;
@@ -47,7 +47,7 @@ pub(crate) struct Shell {
     slots: Slots,
     openings: Openings,
     /// Connections whose fate the core decides in this step.
-    connections: BTreeMap<u64, OwnedFd>,
+    connections: BTreeMap<u64, (OwnedFd, Way)>,
     offered: u64,
     wake: Option<Tick>,
     /// When to look at memory next, if somebody uses it.
@@ -152,7 +152,7 @@ impl Shell {
     /// A data connection has said which lease it is for.
     pub(crate) fn on_opened(&mut self, connection: OwnedFd, lease: LeaseId, way: Way) {
         self.offered += 1;
-        self.connections.insert(self.offered, connection);
+        self.connections.insert(self.offered, (connection, way));
         self.step(Event::Connection { connection: self.offered, lease, way });
     }
 
@@ -293,7 +293,8 @@ impl Shell {
             Effect::Fork { slot, program } => return self.fork(slot, program),
             Effect::ToSlot { slot, message, connection } => {
                 let connection = connection.and_then(|number| self.connections.remove(&number));
-                self.slots.send(slot, &message, connection.into_iter().collect());
+                let descriptor = connection.map(|(connection, _)| connection);
+                self.slots.send(slot, &message, descriptor.into_iter().collect());
             }
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
@@ -303,7 +304,7 @@ impl Shell {
                 }
             }
             Effect::Refuse { connection } => {
-                drop(self.connections.remove(&connection))
+                self.connections.remove(&connection).into_iter().for_each(opening::refuse_lease);
             }
             Effect::ForgetSlot { slot } => self.slots.forget(slot),
             Effect::Stray { slot, text } => {

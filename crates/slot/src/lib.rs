@@ -5,6 +5,7 @@
 //! user code runs it serves the data link, so that calls are taken in, taken back and answered whatever that code does.
 #![forbid(unsafe_code)]
 
+mod attaching;
 mod companion;
 mod nesting;
 mod runtime;
