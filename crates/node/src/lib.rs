@@ -16,8 +16,8 @@ mod memory;
 mod news;
 mod opening;
 mod output;
-mod report;
 mod relay;
+mod report;
 mod requests;
 mod service;
 mod shell;
@@ -25,6 +25,6 @@ mod slots;
 mod words;
 mod zygote;
 
-pub use requests::{Answers, Handle, Headless, Options, Uplink};
 pub use relay::{Dialing, uplink};
+pub use requests::{Answers, Handle, Headless, Options, Uplink};
 pub use service::{Service, service};

@@ -67,7 +67,9 @@ async fn pass_link_on(slot: OwnedFd, head: Secured) -> io::Result<()> {
         ended = down => ended,
     };
     // The last words of either side.
-    let _ = tokio::time::timeout(PATIENCE, async { tokio::join!(to_head.drained_to(0), to_slot.drained_to(0)) }).await;
+    let _ =
+        tokio::time::timeout(PATIENCE, async { tokio::join!(to_head.drained_to(0), to_slot.drained_to(0)) })
+            .await;
     ended
 }
 
