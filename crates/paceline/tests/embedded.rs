@@ -285,8 +285,8 @@ fn what_can_never_be_placed_is_refused() {
     let mut cluster = Cluster::start(2, 0);
     let shape = Shape::cpus(3);
     cluster.say(&ClientToHead::Want { shape, count: 1 });
-    let largest = Resources::cpus(2);
-    assert_eq!(cluster.next("a refusal"), HeadToClient::Unplaceable { shape, largest });
+    let (largest, why) = (Resources::cpus(2), "no node has more than 2 CPUs".to_owned());
+    assert_eq!(cluster.next("a refusal"), HeadToClient::Unplaceable { shape, largest, why });
 }
 
 #[test]

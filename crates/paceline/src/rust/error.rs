@@ -37,8 +37,8 @@ pub enum Error {
     /// The program that has the function could not be started.
     #[error("{task} cannot run, for {program} could not be started: {why}{}", quoted(why.words()))]
     NotStarted { task: &'static str, program: String, why: Box<StartError> },
-    #[error("no node can ever hold {task}, which needs {needs}: the largest has {largest}")]
-    Unplaceable { task: &'static str, needs: Resources, largest: Resources },
+    #[error("no node can ever hold {task}, which needs {needs}: {why}")]
+    Unplaceable { task: &'static str, needs: Box<Resources>, why: String },
     /// The head of the cluster was out of reach for as long as anything waits for it.
     #[error("{task} waited for the head of the cluster, which was out of reach for {after:?}")]
     HeadLost { task: &'static str, after: Duration },
@@ -149,7 +149,7 @@ impl Error {
                 }
             },
             Error::NoSuchTask { .. } => "is the function marked #[paceline::task] and its crate linked?",
-            Error::Unplaceable { .. } => "ask for fewer CPUs, or start the cluster with more",
+            Error::Unplaceable { .. } => "ask for less, or start the cluster with more",
             Error::HeadLost { .. } => "is the head running and reachable? then submit the task again",
             Error::Encode { .. } => "derive serde::Serialize, and use string or integer keys in maps",
             Error::Decode { .. } => "types whose Serialize and Deserialize differ cannot travel",
@@ -181,7 +181,9 @@ impl Error {
             Outcome::NotStarted(failed) => {
                 Error::NotStarted { task, program: failed.path, why: Box::new(failed.why) }
             }
-            Outcome::Unplaceable { needs, largest } => Error::Unplaceable { task, needs, largest },
+            Outcome::Unplaceable(refused) => {
+                Error::Unplaceable { task, needs: Box::new(refused.needs), why: refused.why }
+            }
             Outcome::HeadLost { after } => Error::HeadLost { task, after },
             Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }
