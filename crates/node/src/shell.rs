@@ -297,7 +297,8 @@ impl Shell {
             }
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
-            Effect::Refuse { connection } => {
+            // Passing on comes with connections from other machines.
+            Effect::Relay { connection, .. } | Effect::Refuse { connection } => {
                 self.connections.remove(&connection).into_iter().for_each(opening::refuse_lease);
             }
             Effect::ForgetSlot { slot } => self.slots.forget(slot),

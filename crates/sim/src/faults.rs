@@ -42,9 +42,11 @@ enum Fault {
     ClientLeaves,
     /// A node has hardly any memory left.
     ShortOfMemory,
+    /// A client gives up opening a data connection by itself.
+    Unreachable,
 }
 
-const KINDS: [Fault; 16] = [
+const KINDS: [Fault; 17] = [
     Fault::KillAny,
     Fault::KillRunning,
     Fault::KillUnsent,
@@ -61,6 +63,7 @@ const KINDS: [Fault; 16] = [
     Fault::KillClient,
     Fault::ClientLeaves,
     Fault::ShortOfMemory,
+    Fault::Unreachable,
 ];
 
 /// How many clients there ever are.
@@ -142,6 +145,10 @@ impl Sim {
             Fault::ShortOfMemory => {
                 let node = self.random.below(self.nodes.len());
                 self.memory_is_short(node);
+            }
+            Fault::Unreachable => {
+                let client = self.random.below(self.clients.len());
+                self.gets_nowhere(client);
             }
         }
     }
