@@ -2,6 +2,7 @@
 
 use crate::news::{Desk, News, Printed};
 use crate::opening::{self, Openings};
+use crate::relay;
 use crate::report;
 use crate::requests::Options;
 use crate::service::on_news;
@@ -297,8 +298,12 @@ impl Shell {
             }
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
-            // Passing on comes with connections from other machines.
-            Effect::Relay { connection, .. } | Effect::Refuse { connection } => {
+            Effect::Relay { connection, lease, addresses } => {
+                if let Some((client, _)) = self.connections.remove(&connection) {
+                    relay::pass_on(client, lease, addresses);
+                }
+            }
+            Effect::Refuse { connection } => {
                 self.connections.remove(&connection).into_iter().for_each(opening::refuse_lease);
             }
             Effect::ForgetSlot { slot } => self.slots.forget(slot),

@@ -218,6 +218,7 @@ impl Companion {
                 state.total = Some(total);
             }
             NodeToSlot::Attach { lease, secret } => {
+                state.far = secret.is_some();
                 let Some(connection) = descriptors.into_iter().next() else { return };
                 attaching::on_attach(&self.shared, &mut state, lease, connection, secret);
             }

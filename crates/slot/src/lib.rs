@@ -12,6 +12,7 @@ mod runtime;
 pub mod zygote;
 
 pub use nesting::Wait;
+pub use paceline_net::private::create as private_directory;
 pub use runtime::{Next, Runtime};
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -69,6 +69,8 @@ pub(crate) struct State {
     pub total: Option<Resources>,
     /// This is the client's own program.
     pub own: bool,
+    /// The client is on another machine, or might as well be.
+    pub far: bool,
     /// How many threads of the call that runs wait for other tasks, and whether it may leave its CPUs to them.
     pub blocked: usize,
     pub too_deep: bool,
@@ -139,6 +141,7 @@ impl State {
             needs: None,
             total: None,
             own: false,
+            far: false,
             blocked: 0,
             too_deep: false,
             on_too_deep: None,
@@ -275,6 +278,11 @@ impl Runtime {
         });
         companion::start(slot, shared.clone())?;
         Ok(Runtime { shared })
+    }
+
+    /// Whether the client is on another machine, whose directories mean nothing here.
+    pub fn is_far(&self) -> bool {
+        self.shared.state.lock().far
     }
 
     /// How many CPUs this slot was given.
