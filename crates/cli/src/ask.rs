@@ -1,83 +1,127 @@
 //! Asking a head.
 
-use crate::daemon;
-use crate::failure::{Code, Failure, failed};
+use crate::daemon::join;
+use crate::daemon::plan::Plan;
+use crate::failure::{Code, Failure, failed, usage};
+use crate::settings::Settings;
 use paceline_net::control;
+use paceline_net::secure::{self, Credential, Introduction, Role};
+use paceline_proto::Address;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::question::Question;
-use paceline_registry::{Head, Home, Place};
+use paceline_registry::{Head, Home, Node, Place};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a head may take to answer.
+/// How long a head may take to be reached.
+const REACHED: Duration = Duration::from_secs(5);
+/// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take to end a cluster.
 const STOPPING: Duration = Duration::from_secs(15);
 
-/// A head that can be asked.
+/// A cluster that can be asked.
 pub struct Target {
+    /// What it is called here.
+    pub name: String,
     pub place: Option<Place>,
-    pub head: Head,
+    /// Its head, if that is on this machine.
+    pub head: Option<Head>,
+    /// Its nodes on this machine.
+    pub nodes: Vec<Node>,
+    /// Where its head is.
+    pub address: Address,
+    credential: Option<Credential>,
 }
 
 impl Target {
-    /// What people call it.
-    pub fn name(&self) -> &str {
-        &self.head.name
+    /// A cluster that has something on this machine.
+    fn local(home: &Home, place: Place) -> Option<Target> {
+        let here = |machine: &String| Place::is_here(machine);
+        let nodes: Vec<Node> = place.nodes().into_iter().filter(|node| here(&node.machine)).collect();
+        let head = place.head();
+        let address = match &head {
+            Some(head) if here(&head.machine) => Address::Unix(head.unix.clone()),
+            Some(head) => head.address.as_ref()?.parse().ok()?,
+            None => nodes.first()?.head.as_ref()?.parse().ok()?,
+        };
+        let _ = home;
+        let credential = join::read_key(&place.key_file()).ok().map(Credential::Key);
+        let head = head.filter(|head| here(&head.machine));
+        Some(Target { name: place.name().into(), place: Some(place), head, nodes, address, credential })
+    }
+
+    /// A cluster that is elsewhere.
+    fn distant(home: &Home, settings: &Settings) -> Result<Target, Failure> {
+        let address: Address = settings.text("address").parse().map_err(|error| usage(format!("{error}")))?;
+        if let Some((place, _)) = home.at(&address.to_string())
+            && let Some(target) = Target::local(home, place)
+        {
+            return Ok(target);
+        }
+        let credential = join::credential(&Plan::new(settings)?.credentials, home, &address)?;
+        let name = address.to_string();
+        Ok(Target { name, place: None, head: None, nodes: Vec::new(), address, credential })
     }
 
     pub fn ask(&self, question: Question) -> Result<Value, Failure> {
         let patience = if question == Question::Stop { STOPPING } else { PATIENCE };
+        let me = Introduction::new(Role::Client, "paceline", None);
+        let deadline = Instant::now() + REACHED;
+        let dialed = secure::dial(&[self.address.clone()], self.credential.as_ref(), &me, deadline);
+        let dialed = dialed.map_err(|error| join::failure(&error))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let asked = tokio::time::timeout(patience, self.exchange(question));
-            asked.await.unwrap_or_else(|_| {
-                let text = format!("the head of cluster {} did not answer within {patience:?}", self.name());
+            let (sender, mut receiver) = control::channel::<ClientToHead, HeadToClient>(dialed.secured)?;
+            sender.send(&ClientToHead::Ask { number: 1, question }, Vec::new());
+            let answer = async {
+                loop {
+                    match receiver.next().await {
+                        Ok(Some((HeadToClient::Answer { number: 1, text }, _))) => {
+                            return text.map_err(failed);
+                        }
+                        Ok(Some(_)) => {}
+                        Ok(None) | Err(_) => return Err(self.gone()),
+                    }
+                }
+            };
+            let text = tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| {
+                let text = format!("the head of cluster {} did not answer within {patience:?}", self.name);
                 Err(Failure::new(Code::TimedOut, text).hint("paceline logs head shows what it does"))
-            })
+            })?;
+            serde_json::from_str(&text).map_err(|error| failed(format!("an answer is no JSON: {error}")))
         })
     }
 
-    async fn exchange(&self, question: Question) -> Result<Value, Failure> {
-        let gone = || Failure::new(Code::Unreachable, format!("the head of cluster {} is gone", self.name()));
-        let socket = daemon::dial(&self.head.unix).map_err(|error| {
-            let text = format!("the head of cluster {} cannot be reached: {error}", self.name());
-            Failure::new(Code::Unreachable, text)
-        })?;
-        let (sender, mut receiver) = control::channel::<ClientToHead, HeadToClient>(socket)?;
-        sender.send(&ClientToHead::Ask { number: 1, question }, Vec::new());
-        while let Some((message, _)) = receiver.next().await.map_err(|_| gone())? {
-            if let HeadToClient::Answer { number: 1, text } = message {
-                let text = text.map_err(failed)?;
-                return serde_json::from_str(&text)
-                    .map_err(|error| failed(format!("an answer is no JSON: {error}")));
-            }
-        }
-        Err(gone())
+    fn gone(&self) -> Failure {
+        Failure::new(Code::Unreachable, format!("the head of cluster {} is gone", self.name))
     }
 }
 
-/// Every cluster of this user on this machine whose head lives here.
+/// Every cluster of this user that has something on this machine.
 pub fn all(home: &Home) -> Vec<Target> {
-    let places = home.clusters().into_iter();
-    places.filter_map(|place| place.head().map(|head| Target { place: Some(place), head })).collect()
+    home.clusters().into_iter().filter_map(|place| Target::local(home, place)).collect()
 }
 
-/// The cluster that is meant: the named one, or the only one.
-pub fn target(home: &Home, name: Option<&str>) -> Result<Target, Failure> {
+/// The cluster that is meant: the one at an address, the named one, or the only one.
+pub fn target(home: &Home, settings: &Settings) -> Result<Target, Failure> {
+    if settings.given("address").is_some() {
+        return Target::distant(home, settings);
+    }
+    let name = (!settings.is_default("name")).then(|| settings.text("name"));
     let mut found = all(home);
-    let names = found.iter().map(|target| target.head.name.as_str()).collect::<Vec<_>>().join(", ");
+    let names = found.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");
     if let Some(name) = name {
         home.cluster(name)?.check_owner()?;
         let hint =
             if names.is_empty() { "paceline start starts one".into() } else { format!("there is {names}") };
-        let index = found.iter().position(|target| target.head.name == name);
         let missing = || {
             Failure::new(Code::NoCluster, format!("there is no cluster {name} on this machine")).hint(hint)
         };
+        let index = found.iter().position(|target| target.name == name);
         return index.map(|index| found.swap_remove(index)).ok_or_else(missing);
     }
-    let default = found.iter().position(|target| target.head.name == "default");
+    let default = found.iter().position(|target| target.name == "default");
     match (found.len(), default) {
         (0, _) => Err(none()),
         (1, _) => Ok(found.remove(0)),

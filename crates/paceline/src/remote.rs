@@ -8,7 +8,9 @@ use crate::embedded::Status;
 use crate::host::{Host, Opened};
 use crate::routes::{Routes, is_local_off};
 use crate::session::Shared;
-use paceline_net::secure::{self, Credential, Dialed, Introduction, Key, Password, Role};
+pub use paceline_net::secure::Password;
+
+use paceline_net::secure::{self, Credential, Dialed, Introduction, Key, Role};
 use paceline_proto::control::HeadToClient;
 use paceline_proto::{Address, LeaseId, LeaseSecret, NodeId};
 use paceline_registry::{Home, Place, machine};

@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     /// Tells the user that a limit cannot be kept.
     pub warn: Warn,
     closed: AtomicBool,
+    /// The cluster has ended by itself.
+    pub gone: AtomicBool,
     reactor: Mutex<Option<JoinHandle<()>>>,
     cpus: AtomicU64,
     name: String,
@@ -101,7 +103,7 @@ static SESSIONS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 impl Shared {
     pub(crate) fn closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst) || self.is_foreign()
+        self.closed.load(Ordering::SeqCst) || self.gone.load(Ordering::SeqCst) || self.is_foreign()
     }
 
     /// What the leader waits for may have come about without a message.
@@ -249,6 +251,7 @@ impl Session {
             aside,
             warn,
             closed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             reactor: Mutex::default(),
             cpus: AtomicU64::new(cpus),
             name,

@@ -73,6 +73,17 @@ impl Home {
         })
     }
 
+    /// The key of the cluster whose head is, or was, at this address (`host:port`), if this user has it here.
+    pub fn key_of(&self, address: &str) -> Option<PathBuf> {
+        let known = |place: &Place| {
+            let head = place.last_head().and_then(|head| head.address);
+            let nodes = place.known_nodes().into_iter().filter_map(|node| node.head);
+            head.into_iter().chain(nodes).any(|known| known == address)
+        };
+        let place = self.clusters().into_iter().find(|place| known(place) && place.key_file().exists())?;
+        Some(place.key_file())
+    }
+
     /// Remove the directories that hold nothing any more.
     pub fn tidy(&self) {
         let _ = fs::remove_dir(self.0.join("clusters"));
@@ -147,10 +158,15 @@ impl Place {
 
     /// The records of nodes that live (RG-1).
     pub fn nodes(&self) -> Vec<Node> {
+        self.known_nodes().into_iter().filter(|node| self.is_node_alive(&node.name)).collect()
+    }
+
+    /// The records of all nodes that have been here.
+    pub fn known_nodes(&self) -> Vec<Node> {
         let mut names = names_in(&self.nodes_directory());
         names.sort();
         let names = names.iter().filter_map(|name| name.strip_suffix(".json"));
-        names.filter(|name| self.is_node_alive(name)).filter_map(|name| self.last_node(name)).collect()
+        names.filter_map(|name| self.last_node(name)).collect()
     }
 
     pub fn last_node(&self, name: &str) -> Option<Node> {

@@ -13,7 +13,7 @@ pub fn run(args: &Logs, json: bool) -> Result<(), Failure> {
         if json {
             show::json(&answer);
         }
-        show::note(&format!("the logs of cluster {} are gone", target.name()));
+        show::note(&format!("the logs of cluster {} are gone", target.name));
         return Ok(());
     }
     let answer = target.ask(Question::Logs { of: args.of.clone(), lines: args.lines })?;

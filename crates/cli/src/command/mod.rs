@@ -38,7 +38,5 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
 
 /// The cluster a command is about.
 fn target(which: &Which) -> Result<Target, Failure> {
-    let settings = Settings::gather(which.flags())?;
-    let name = (!settings.is_default("name")).then(|| settings.text("name"));
-    ask::target(&Home::find()?, name)
+    ask::target(&Home::find()?, &Settings::gather(which.flags())?)
 }

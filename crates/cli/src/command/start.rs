@@ -19,7 +19,10 @@ pub fn run(args: &Start, json: bool) -> Result<(), Failure> {
     if let Some(head) = place.head() {
         return already(&head, json);
     }
-    plan.head = Some(HeadPlan { listen: Listen::of(&settings, "port")? });
+    plan.head = Some(HeadPlan {
+        listen: Listen::of(&settings, "port")?,
+        python: settings.given("python").unwrap_or("python3").to_owned(),
+    });
     plan.node = Plan::node(&settings, args.has.node_name.as_deref())?;
     plan.lifeline = args.has.lifeline;
     if args.has.foreground {

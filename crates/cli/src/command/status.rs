@@ -12,16 +12,17 @@ use serde_json::json;
 pub fn run(args: &Status, json: bool) -> Result<(), Failure> {
     let settings = Settings::gather(args.which.flags())?;
     let home = Home::find()?;
-    let targets = match (!settings.is_default("name")).then(|| settings.text("name")) {
-        Some(name) => vec![ask::target(&home, Some(name))?],
-        None => ask::all(&home),
+    let targets = if settings.is_default("name") && settings.given("address").is_none() {
+        ask::all(&home)
+    } else {
+        vec![ask::target(&home, &settings)?]
     };
     let mut clusters = Vec::new();
     for target in &targets {
         match target.ask(Question::Status) {
             Ok(status) => clusters.push(status),
             Err(failure) => {
-                clusters.push(json!({"cluster": {"name": target.name()}, "error": failure.message}));
+                clusters.push(json!({"cluster": {"name": target.name}, "error": failure.message}));
             }
         }
     }

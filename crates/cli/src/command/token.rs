@@ -12,10 +12,13 @@ pub fn run(args: &Token, json: bool) -> Result<(), Failure> {
         show::json(&answer);
         return Ok(());
     }
-    show::line(answer["token"].as_str().unwrap_or_default());
-    let address = target.head.address.as_deref().unwrap_or("HOST:PORT");
-    let how =
-        if args.reusable { "for any number of machines" } else { "for one machine, within ten minutes" };
-    show::note(&format!("{how}: paceline join {address} --token TOKEN"));
+    let token = answer["token"].as_str().unwrap_or_default();
+    let address = answer["address"].as_str().unwrap_or("HOST:PORT");
+    show::line(&format!("paceline join {address} --token {token}"));
+    show::note(if args.reusable {
+        "for any number of machines"
+    } else {
+        "for one machine, within ten minutes"
+    });
     Ok(())
 }

@@ -11,19 +11,25 @@
 mod door;
 mod end;
 mod head;
+pub mod join;
 pub mod launch;
 pub mod log;
 mod node;
 pub mod plan;
 mod python;
-
-pub use door::dial;
+mod uplink;
 
 use crate::failure::{Failure, failed};
+use join::Dial;
 use log::Log;
+use node::HeadAt;
+use paceline_net::secure::{Credential, Introduction, Key, Role, Secured};
+use paceline_proto::Address;
 use paceline_registry::{Home, Place};
 use plan::{Plan, Report, Up};
+use python::Python;
 use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
@@ -97,6 +103,8 @@ pub(crate) enum End {
     Head,
     /// The node is over.
     Node,
+    /// The head is to end, and nothing else.
+    HeadOnly,
     /// Told to, by a signal or by the end of its lifeline.
     Told(&'static str),
 }
@@ -110,87 +118,176 @@ struct Daemon {
     node: Option<node::Running>,
     ends: mpsc::UnboundedReceiver<End>,
     leave_within: std::time::Duration,
+    /// A machine that has joined with its user's consent may join again without being asked.
+    keeps_key: bool,
+}
+
+/// The head of a cluster that is to be joined, reached.
+struct Joined {
+    secured: Secured,
+    dial: Dial,
+    name: String,
+    key: Option<Key>,
+    warning: Option<String>,
 }
 
 impl Daemon {
     async fn start(plan: Plan) -> Result<(Daemon, Up), Failure> {
         let home = plan.home();
-        let name = plan.name.clone().unwrap_or_else(|| "default".into());
-        let place = home.cluster(&name)?;
+        let python = Daemon::python(&plan)?;
+        let joined = match &plan.join {
+            Some(_) => Some(Daemon::reach(&plan, &home, python.as_ref()).await?),
+            None => None,
+        };
+        let place = Daemon::place(&plan, &home, joined.as_ref())?;
         place.create()?;
-        let role = if plan.head.is_some() { "head" } else { "node" };
-        let log_name = match &plan.node {
-            Some(node) if role == "node" => format!("node-{}.log", node.name),
-            _ => format!("{role}.log"),
+        let log_name = match (&plan.head, &plan.node) {
+            (None, Some(node)) => format!("node-{}.log", node.name),
+            _ => "head.log".into(),
         };
         let log = Log::open(place.logs().join(log_name), &plan.log, !plan.detached)?;
         log.install(&plan.log);
         let (ended, ends) = mpsc::unbounded_channel();
         end::watch(&plan, ended.clone())?;
-        let started = Daemon::start_parts(&plan, &place, &log, &ended).await;
-        match started {
+        let keeps_key = joined.is_some() && !plan.lifeline;
+        match Daemon::start_parts(&plan, &place, &log, python, joined, &ended).await {
             Ok((head, node, up)) => {
                 let leave_within = plan.leave_within;
-                Ok((Daemon { home, place, log, head, node, ends, leave_within }, up))
+                Ok((Daemon { home, place, log, head, node, ends, leave_within, keeps_key }, up))
             }
             Err(failure) => {
-                // DA-2: nothing of a start that came to nothing.
-                let _ = place.remove();
-                home.tidy();
+                // DA-2: nothing of a start that came to nothing, but what was there before.
+                if place.last_head().is_none() {
+                    let _ = place.remove();
+                    home.tidy();
+                }
                 Err(failure)
             }
         }
+    }
+
+    /// A node needs an interpreter; a head only likes to know which one its cluster has.
+    fn python(plan: &Plan) -> Result<Option<Python>, Failure> {
+        match (&plan.node, &plan.head) {
+            (Some(node), _) => python::ask(&node.python).map(Some),
+            (None, Some(head)) => Ok(python::ask(&head.python).ok()),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Reach the head that is to be joined.
+    async fn reach(plan: &Plan, home: &Home, python: Option<&Python>) -> Result<Joined, Failure> {
+        let wanted = plan.join.as_ref().expect("there is a head to join");
+        let address: Address =
+            wanted.address.parse().map_err(|error| crate::failure::usage(format!("{error}")))?;
+        let name = plan.node.as_ref().map_or("", |node| &node.name);
+        let mut dial = Dial {
+            credential: join::credential(&plan.credentials, home, &address)?,
+            me: Introduction::new(Role::Node, name, python.map(|python| python.python)),
+            address,
+        };
+        let dialed = join::first(&mut dial).await?;
+        let key = match &dial.credential {
+            Some(Credential::Key(key)) => Some(key.clone()),
+            _ => None,
+        };
+        let name = plan.name.clone().unwrap_or(dialed.peer.name);
+        Ok(Joined { secured: dialed.secured, dial, name, key, warning: dialed.warning })
+    }
+
+    /// Where its files go. A cluster of the same name that is another one keeps its place.
+    fn place(plan: &Plan, home: &Home, joined: Option<&Joined>) -> Result<Place, Failure> {
+        let Some(joined) = joined else {
+            return Ok(home.cluster(plan.name.as_deref().unwrap_or("default"))?);
+        };
+        let place = home.cluster(&joined.name)?;
+        let address = joined.dial.address.to_string();
+        let others = place.head().is_some_and(|head| head.address.as_deref() != Some(&address))
+            || place.nodes().iter().any(|node| node.head.as_deref() != Some(&address));
+        if !others || plan.name.is_some() {
+            return Ok(place);
+        }
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let suffix: String = address.chars().map(plain).collect();
+        Ok(home.cluster(&format!("{}-{}", joined.name, suffix.trim_matches('-')))?)
     }
 
     async fn start_parts(
         plan: &Plan,
         place: &Place,
         log: &Log,
+        python: Option<Python>,
+        joined: Option<Joined>,
         ended: &mpsc::UnboundedSender<End>,
     ) -> Result<(Option<head::Running>, Option<node::Running>, Up), Failure> {
         let mut up = Up { name: place.name().into(), pid: std::process::id(), ..Up::default() };
         let head = match &plan.head {
-            Some(_) => Some(head::start(plan, place, log, ended, &mut up).await?),
+            Some(_) => Some(head::start(plan, place, log, python.as_ref(), ended, &mut up).await?),
             None => None,
         };
-        let node = match &plan.node {
-            Some(_) => Some(node::start(plan, place, log, head.as_ref(), ended, &mut up).await?),
-            None => None,
+        let at = match (&head, joined) {
+            (Some(head), _) => HeadAt::Here(head),
+            (None, Some(joined)) => {
+                up.address = Some(joined.dial.address.to_string());
+                up.warnings.extend(joined.warning);
+                if let (Some(key), false) = (joined.key, place.key_file().exists()) {
+                    key.write(&place.key_file())?;
+                }
+                HeadAt::There { secured: joined.secured, dial: joined.dial }
+            }
+            (None, None) => return Err(failed("neither a head nor one to join")),
+        };
+        let node = match (&plan.node, python) {
+            (Some(_), Some(python)) => Some(node::start(plan, place, log, python, at, ended, &mut up).await?),
+            _ => None,
         };
         Ok((head, node, up))
     }
 
     async fn serve(mut self) -> Result<(), Failure> {
+        let mut keep = false;
+        let mut told = false;
         while let Some(end) = self.ends.recv().await {
             match end {
                 End::Head => break,
+                End::HeadOnly => {
+                    keep = true;
+                    break;
+                }
                 End::Node if self.head.is_none() => break,
                 // It was asked to leave; the head goes on without it.
                 End::Node => {
                     if let Some(node) = self.node.take() {
-                        node.finish().await;
+                        node.finish(false).await;
                     }
                 }
                 End::Told(why) => {
                     tracing::info!(why, "told to end");
                     match (&self.head, &self.node) {
                         (Some(head), _) => head.stop(),
-                        (None, Some(node)) => node.leave(self.leave_within),
+                        (None, Some(node)) if !told => node.leave(self.leave_within),
+                        // Told twice: at once.
+                        (None, Some(node)) => node.leave(std::time::Duration::ZERO),
                         (None, None) => break,
                     }
+                    told = true;
                 }
             }
         }
         let mut failure = None;
         if let Some(node) = self.node {
-            node.finish().await;
+            keep |= self.keeps_key && (told || node.headless.load(Ordering::Relaxed));
+            node.finish(keep).await;
         }
         if let Some(head) = self.head {
-            failure = head.finish().await;
+            failure = head.finish(keep).await;
+            keep |= failure.is_some();
         }
         tracing::info!("over");
-        let _ = self.place.remove();
-        self.home.tidy();
+        if !keep {
+            let _ = self.place.remove();
+            self.home.tidy();
+        }
         failure.map_or(Ok(()), Err)
     }
 }

@@ -32,6 +32,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HeadPlan {
     pub listen: Listen,
+    pub python: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,6 +48,9 @@ pub struct Listen {
     /// Another port will do.
     pub any_port: bool,
     pub advertise: Option<String>,
+    /// Nobody said where.
+    #[serde(default)]
+    pub bind_is_default: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -204,6 +208,7 @@ impl Listen {
             port: settings.port(port)?,
             any_port: port == "node_port" && settings.is_default(port),
             advertise: settings.given("advertise").map(str::to_owned),
+            bind_is_default: settings.is_default("bind"),
         })
     }
 }

@@ -10,7 +10,6 @@ use std::process::{Command, Stdio};
 pub struct Python {
     /// Starts the zygote.
     pub command: Vec<String>,
-    #[expect(dead_code, reason = "said when a head is joined")]
     pub python: [u8; 3],
     pub paceline: String,
     /// How many CPUs this process may use.
