@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         queue_bytes: int | None
         result_bytes: int | None
 
-
     class Size(TypedDict):
         """What a cluster inside this program has beside CPUs."""
 
@@ -80,9 +79,7 @@ class Cluster(_Holder):
     2
     """
 
-    def __init__(
-        self, cpus: int, name: str | None, limits: Limits | None = None, target: Target | None = None
-    ) -> None:
+    def __init__(self, cpus: int, name: str | None, limits: Limits | None = None, target: Target | None = None) -> None:
         self.name = name
         self._cpus = cpus
         self._target = target
@@ -279,7 +276,8 @@ def connect(
 
         if (cpus, gpus, memory, resources) != (None, None, None, None):
             raise PacelineError(
-                f"cpus=, gpus=, memory= and resources= are the size of a cluster inside this program, and the one at {address} has its own",
+                "cpus=, gpus=, memory= and resources= are the size of a cluster inside this program, and the one at "
+                f"{address} has its own",
                 hint="leave them out, or the address (and unset PACELINE_ADDRESS) to run inside this program",
             )
         target = Target(address, name, password, None if key_file is None else os.fspath(key_file))
