@@ -16,7 +16,7 @@ def test_pack_and_spread_run() -> None:
 
 def test_one_per_node_is_one_at_a_time_here() -> None:
     with pl.connect(cpus=2):
-        alone = pl.remote(os.getpid.__call__).options(placement=pl.Placement(one_per_node=True))
+        alone = pl.remote(os.getpid).options(placement=pl.Placement(one_per_node=True))
         assert len({alone() for _ in range(3)}) == 1
 
 

@@ -9,7 +9,7 @@ from support import wait_until
 
 
 def test_what_fits_nowhere_is_refused_at_once_and_says_what_is_missing() -> None:
-    with pl.connect(cpus=2):
+    with pl.connect(cpus=2, gpus=0):
         with pytest.raises(pl.NoResources, match="no node has more than 2 CPUs") as refused:
             pl.remote(cpus=3)(abs)(-1)
         assert refused.value.needs == "3 CPUs"
@@ -21,7 +21,8 @@ def test_what_fits_nowhere_is_refused_at_once_and_says_what_is_missing() -> None
             pl.remote(memory="900TB")(abs)(-1)
 
 
-def test_cpus_gpus_memory_and_custom_resources_in_one_cluster() -> None:
+def test_cpus_gpus_memory_and_custom_resources_in_one_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_FAKE_GPUS", "2")
     with pl.connect(cpus=2, gpus=2, memory="4GB", resources={"licence": 2}):
         mixed = pl.remote(cpus=0.5, gpus=0.5, memory="1GB", resources={"licence": 1})(abs)
         assert mixed.map([-1, 2, -3], chunksize=1) == [1, 2, 3]
