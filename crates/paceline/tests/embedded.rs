@@ -48,7 +48,13 @@ impl Cluster {
     fn of(mut embedded: Embedded) -> Cluster {
         let control = embedded.control();
         let cluster = Cluster { embedded, control, inbox: Inbox::default(), printed: Vec::new() };
-        cluster.say(&ClientToHead::Hello { client: CLIENT, name: "test".into(), leases: vec![], met: None });
+        cluster.say(&ClientToHead::Hello {
+            client: CLIENT,
+            name: "test".into(),
+            leases: vec![],
+            met: None,
+            under: None,
+        });
         cluster
     }
 
