@@ -26,5 +26,4 @@ mod words;
 mod zygote;
 
 pub use requests::{Answers, Handle, Headless, Options, Uplink};
-pub use relay::{Dialing, uplink};
 pub use service::{Service, service};
