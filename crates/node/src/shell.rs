@@ -2,8 +2,8 @@
 
 use crate::news::{Desk, News, Printed};
 use crate::opening::{self, Openings};
-use crate::report;
 use crate::relay;
+use crate::report;
 use crate::requests::Options;
 use crate::service::on_news;
 use crate::slots::Slots;
@@ -299,7 +299,7 @@ impl Shell {
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
             Effect::Relay { connection, lease, addresses } => {
-                if let Some(client) = self.connections.remove(&connection) {
+                if let Some((client, _)) = self.connections.remove(&connection) {
                     relay::pass_on(client, lease, addresses);
                 }
             }

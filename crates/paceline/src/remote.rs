@@ -161,7 +161,8 @@ impl Target {
 /// Whether this is the cluster at this address: its head's record says so, or that of a node that joined it from here.
 fn is_of(place: &Place, address: &Address) -> bool {
     let same = |known: Option<String>| known.is_some_and(|known| is_same(&known, address));
-    place.head().is_some_and(|head| same(head.address)) || place.nodes().into_iter().any(|node| same(node.head))
+    place.head().is_some_and(|head| same(head.address))
+        || place.nodes().into_iter().any(|node| same(node.head))
 }
 
 fn is_same(known: &str, address: &Address) -> bool {

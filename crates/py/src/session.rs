@@ -3,10 +3,10 @@
 use crate::function::Function;
 use crate::wire::Wire;
 use crate::{slot, waiting};
+use paceline::remote::{self, Password};
 use paceline::{Bytes, Limits, ProgramId, Resources, RetryOn, Shape, Submission, embedded, exchange};
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
-use paceline::remote::{self, Password};
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -82,8 +82,7 @@ impl Session {
         let variables: Vec<(String, String)> = environment.into_iter().collect();
         let around = Environment { directory, path, variables: variables.clone() };
         let limits = limits(queue_tasks, queue_bytes, result_bytes);
-        let connect =
-            || paceline::Session::remote(target, around, Arc::new(enter), Arc::new(print), limits);
+        let connect = || paceline::Session::remote(target, around, Arc::new(enter), Arc::new(print), limits);
         let inner = py.detach(connect).map_err(unreached)?;
         Ok(Session { inner, variables })
     }

@@ -11,8 +11,8 @@ mod nesting;
 mod runtime;
 pub mod zygote;
 
-pub use paceline_net::private::create as private_directory;
 pub use nesting::Wait;
+pub use paceline_net::private::create as private_directory;
 pub use runtime::{Next, Runtime};
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -41,11 +41,13 @@ pub fn open(listen: &Listen, door: Door, flag: &str) -> Result<Open, Failure> {
 
 fn refused(error: &io::Error, address: &Address, flag: &str) -> Failure {
     match error.kind() {
-        io::ErrorKind::AddrInUse => Failure::new(Code::InUse, format!("{address} is in use already"))
-            .hint(format!("choose another port with {flag}, or 0 for any free one; paceline status shows your clusters")),
-        io::ErrorKind::AddrNotAvailable => {
-            failed(format!("{address} is no address of this machine")).hint("--bind takes one of its own, or 0.0.0.0")
+        io::ErrorKind::AddrInUse => {
+            Failure::new(Code::InUse, format!("{address} is in use already")).hint(format!(
+                "choose another port with {flag}, or 0 for any free one; paceline status shows your clusters"
+            ))
         }
+        io::ErrorKind::AddrNotAvailable => failed(format!("{address} is no address of this machine"))
+            .hint("--bind takes one of its own, or 0.0.0.0"),
         io::ErrorKind::PermissionDenied => {
             failed(format!("{address} may not be listened on")).hint("ports below 1024 are for root")
         }
@@ -84,8 +86,11 @@ pub fn told(listen: &Listen, port: u16, seen: Option<IpAddr>) -> Vec<Address> {
 /// What this machine can be reached at from others, IPv4 first.
 fn own_addresses() -> Vec<IpAddr> {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
-    let mut found: Vec<IpAddr> =
-        interfaces.into_iter().filter(|each| !each.is_loopback() && !each.is_link_local()).map(|each| each.ip()).collect();
+    let mut found: Vec<IpAddr> = interfaces
+        .into_iter()
+        .filter(|each| !each.is_loopback() && !each.is_link_local())
+        .map(|each| each.ip())
+        .collect();
     found.sort_by_key(|address| (address.is_ipv6(), *address));
     found
 }
@@ -104,7 +109,13 @@ mod tests {
     use super::*;
 
     fn listen(bind: &str, advertise: Option<&str>) -> Listen {
-        Listen { bind: bind.into(), port: 0, any_port: false, advertise: advertise.map(Into::into), bind_is_default: false }
+        Listen {
+            bind: bind.into(),
+            port: 0,
+            any_port: false,
+            advertise: advertise.map(Into::into),
+            bind_is_default: false,
+        }
     }
 
     #[test]

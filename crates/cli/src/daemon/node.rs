@@ -186,7 +186,8 @@ impl Running {
 
 fn resources(plan: &NodePlan, python: &Python) -> Result<Resources, Failure> {
     let cpus = plan.cpus.unwrap_or(python.cpus);
-    Resources::fractional_cpus(cpus).ok_or_else(|| failed(format!("{cpus} CPUs are more than a node can have")))
+    Resources::fractional_cpus(cpus)
+        .ok_or_else(|| failed(format!("{cpus} CPUs are more than a node can have")))
 }
 
 /// What the process around a node adds to its answers.

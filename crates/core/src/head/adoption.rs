@@ -31,6 +31,7 @@ impl Head {
         // One that is here and did not name it has given it back, or was never told of it.
         let abandoned = claim.is_none() && self.clients.contains_key(&holder);
         let state = match claim {
+            Some(Claim { broken: true, .. }) => LeaseState::Broken,
             Some(_) => LeaseState::Held { slot, since: now },
             None if earlier && !abandoned => {
                 let until = now + self.config.client_lost;
@@ -47,7 +48,7 @@ impl Head {
         self.count(lease);
         self.place_under(lease);
         self.note_hunger(client);
-        if state == LeaseState::Ending {
+        if matches!(state, LeaseState::Ending | LeaseState::Broken) {
             self.tell_node(id, HeadToNode::End { lease }, out);
         }
     }
@@ -76,7 +77,7 @@ impl Head {
         } else if state.is_none() && self.is_earlier(met) && !self.nodes.contains_key(&node) {
             let until = now + self.config.heartbeat * BEATS;
             self.no_later_than(until);
-            self.claims.insert(lease, Claim { client: id, node, until });
+            self.claims.insert(lease, Claim { client: id, node, until, broken: false });
         } else {
             self.tell_client(id, HeadToClient::Ended { lease, death: lost() }, out);
         }

@@ -96,6 +96,9 @@ impl Head {
 
     /// The client cannot reach the slot any more. It keeps the lease until nothing runs under it.
     pub(super) fn on_broken(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
+        if let Some(claim) = self.claims.get_mut(&id).filter(|claim| claim.client == from) {
+            claim.broken = true;
+        }
         let Some(lease) = self.leases.get(&id).filter(|lease| lease.client == from) else { return };
         if matches!(lease.state, LeaseState::Held { .. } | LeaseState::Recalled { .. }) {
             let node = lease.node;
@@ -149,6 +152,9 @@ impl Head {
     }
 
     fn on_release(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
+        if self.claims.get(&id).is_some_and(|claim| claim.client == from) {
+            self.claims.remove(&id);
+        }
         let Some(lease) = self.leases.get(&id) else { return };
         if lease.client == from && lease.state.is_somebodys() {
             self.end(id, out);

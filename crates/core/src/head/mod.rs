@@ -234,6 +234,8 @@ struct Claim {
     node: NodeId,
     /// So long may its node take to report.
     until: Tick,
+    /// The client cannot reach the slot.
+    broken: bool,
 }
 
 struct Lease {
