@@ -25,6 +25,5 @@ mod slots;
 mod words;
 mod zygote;
 
-pub use relay::{Dialing, uplink};
 pub use requests::{Answers, Handle, Headless, Options, Uplink};
 pub use service::{Service, service};

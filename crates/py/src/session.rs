@@ -153,7 +153,7 @@ impl Session {
             None => (ProgramId::OWN, Wire::Pickle),
             Some(path) => (self.inner.program(exchange::start_of(path)), Wire::Message),
         };
-        let shape = Shape { needs, program };
+        let shape = Shape { program, ..Shape::of(needs) };
         let submission = Submission { function, shape, retries, retry_on, timeout, priority };
         Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire })
     }

@@ -1,6 +1,6 @@
 //! What goes wrong, and how often.
 
-use crate::link::{Kind, LinkId};
+use crate::link::{End, Kind, LinkId};
 use crate::process::Life;
 use crate::random::Random;
 use crate::world::{Event, Sim};
@@ -335,6 +335,11 @@ impl Sim {
         // Of two heads somebody stops one.
         while let [_, second, ..] = self.heads_alive()[..] {
             self.kill_head(second, false, None);
+        }
+        // Connections to one that is gone for good end some day, whoever looks.
+        let alive = self.heads_alive();
+        for link in self.links_of(|kind| kind.head().is_some_and(|head| !alive.contains(&head))) {
+            self.reset_link(link, End::Far);
         }
         for process in &mut self.processes {
             process.slowness = 1;
