@@ -71,9 +71,7 @@ class Cluster(_Holder):
     2
     """
 
-    def __init__(
-        self, cpus: int, name: str | None, limits: Limits | None = None, target: Target | None = None
-    ) -> None:
+    def __init__(self, cpus: int, name: str | None, limits: Limits | None = None, target: Target | None = None) -> None:
         self.name = name
         self._cpus = cpus
         self._target = target

@@ -235,8 +235,10 @@ class LocalCluster:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all of it has ended. False if something has not within `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
-        left = lambda: None if end is None else max(0.0, end - time.monotonic())  # noqa: E731
-        return all([daemon.wait(left()) for daemon in [self.head, *self.nodes]])
+        for daemon in [self.head, *self.nodes]:
+            if not daemon.wait(None if end is None else max(0.0, end - time.monotonic())):
+                return False
+        return True
 
     def close(self) -> None:
         """End all of it, and wait for that."""
@@ -314,9 +316,7 @@ def is_node_running(name: str = "default") -> bool:
     return any(file.endswith(".lock") and _is_locked(os.path.join(directory, file)) for file in files)
 
 
-def _start(
-    arguments: list[str], detached: bool, foreground: bool, debug: bool, variables: Mapping[str, str]
-) -> Daemon:
+def _start(arguments: list[str], detached: bool, foreground: bool, debug: bool, variables: Mapping[str, str]) -> Daemon:
     command = [program(), *arguments, "--json"] + ["--debug"] * debug
     env = {**environment(), **variables}
     role = "node" if arguments[0] == "join" else "head"

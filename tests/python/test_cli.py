@@ -182,7 +182,8 @@ def test_completion(paceline: Commands, tmp_path: Path, shell: str) -> None:
     assert "--head-lost" in script or "head-lost" in script
     if shell == "bash":
         (tmp_path / "complete").write_text(script)
-        check = f'source {tmp_path}/complete; COMP_WORDS=(paceline sta); COMP_CWORD=1; _paceline paceline sta; echo "${{COMPREPLY[@]}}"'
+        check = f"source {tmp_path}/complete; COMP_WORDS=(paceline sta); COMP_CWORD=1; _paceline paceline sta; "
+        check += 'echo "${COMPREPLY[@]}"'
         done = subprocess.run(["bash", "-c", check], capture_output=True, text=True, timeout=20)
         assert {"start", "status"} <= set(done.stdout.split()), done.stderr
 

@@ -335,7 +335,9 @@ def test_daemons_end_with_the_program_that_started_them(home: Path) -> None:
         time.sleep(60)
         """
     with start_script(text, env={"PACELINE_HOME": str(home)}) as script:
-        pid = int(wait_until(lambda: script.output().endswith("\n") and script.output(), "the head", state=script.errors))
+        pid = int(
+            wait_until(lambda: script.output().endswith("\n") and script.output(), "the head", state=script.errors)
+        )
         assert not is_gone(pid)
         os.kill(script.pid, signal.SIGKILL)
         wait_until(lambda: is_gone(pid), "the head to end with its program")

@@ -86,7 +86,7 @@ fn link(way: &Option<Way>) -> Option<&'static str> {
     way.as_ref().map(|way| way.link)
 }
 
-fn client_name(id: ClientId) -> String {
+pub(crate) fn client_name(id: ClientId) -> String {
     format!("{:016x}", id.0)
 }
 

@@ -12,7 +12,7 @@ use paceline_net::fds;
 use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves};
 use paceline_node::{Answers, Handle, Headless, Options, Uplink};
 use paceline_proto::question::NodeQuestion;
-use paceline_proto::{Incarnation, NodeId, Resources};
+use paceline_proto::{Address, Incarnation, NodeId, Resources};
 use paceline_registry::{Lock, Node as Record, Place, machine};
 use serde_json::json;
 use std::sync::Arc;
@@ -93,6 +93,8 @@ pub async fn start(
     let options = Options {
         config: Config {
             name: wanted.name.clone(),
+            // Those on this machine find the socket that costs least.
+            addresses: std::iter::once(Address::Unix(unix.clone())).chain(addresses).collect(),
             spares: SPARES,
             heartbeat: plan.heartbeat,
             head_lost: plan.head_lost,

@@ -20,6 +20,7 @@
 mod adoption;
 mod check;
 mod clients;
+mod explain;
 mod families;
 mod leases;
 mod leaving;
@@ -42,6 +43,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub use explain::Waits;
 pub use status::{LeaseStatus, NodeStatus, Status};
 
 /// How long silence may last, in heartbeats, before a node counts as lost.
