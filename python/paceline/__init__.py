@@ -20,8 +20,17 @@ TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer th
 if TYPE_CHECKING:
     from paceline import errors as errors
     from paceline._cancelling import cancel
-    from paceline._cluster import Cluster, connect, shutdown
+    from paceline._cluster import Cluster, connect, disconnect, shutdown
     from paceline._current import Current, current
+    from paceline._daemons import (
+        Daemon,
+        LocalCluster,
+        is_head_running,
+        is_node_running,
+        local_cluster,
+        start_head,
+        start_node,
+    )
     from paceline._export import export
     from paceline._future import Future
     from paceline._map import map
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
     from paceline.errors import (
         ArgumentNotSerializable,
         ClusterClosed,
+        ConnectionFailed,
         FunctionNotSerializable,
         HeadLost,
         NestingTooDeep,
@@ -57,9 +67,12 @@ __all__ = [
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
+    "ConnectionFailed",
     "Current",
+    "Daemon",
     "FunctionNotSerializable",
     "Future",
+    "LocalCluster",
     "HeadLost",
     "NestingTooDeep",
     "NoResources",
@@ -85,12 +98,18 @@ __all__ = [
     "cancel",
     "connect",
     "current",
+    "disconnect",
     "errors",
     "export",
+    "is_head_running",
+    "is_node_running",
+    "local_cluster",
     "map",
     "program",
     "remote",
     "shutdown",
+    "start_head",
+    "start_node",
     "wait",
 ]
 
@@ -98,6 +117,8 @@ __all__ = [
 _HOMES = {
     "Cluster": "_cluster",
     "Current": "_current",
+    "Daemon": "_daemons",
+    "LocalCluster": "_daemons",
     "cancel": "_cancelling",
     "current": "_current",
     "Future": "_future",
@@ -106,11 +127,17 @@ _HOMES = {
     "__version__": "_native",
     "as_completed": "_waiting",
     "connect": "_cluster",
+    "disconnect": "_cluster",
     "export": "_export",
+    "is_head_running": "_daemons",
+    "is_node_running": "_daemons",
+    "local_cluster": "_daemons",
     "map": "_map",
     "program": "_program",
     "remote": "_remote",
     "shutdown": "_cluster",
+    "start_head": "_daemons",
+    "start_node": "_daemons",
     "wait": "_waiting",
 }
 

@@ -6,10 +6,12 @@ fork and at the end of the program.
 * CL-1: current is the cluster of the innermost `with` in this context, else the last connected one that is
   still open.
 * CL-2: a forked child never touches its parent's cluster; the first use there starts one of its own, of the
-  same size.
+  same size, or connects to the same one by itself.
 * CL-3: inside a slot every cluster is the one that the slot belongs to, and `connect` starts nothing: user modules
   may call it while they are imported there. Only tasks run anything; a module that does while it is imported would
   do so in every slot, and in the slots of those tasks, without end.
+
+How a cluster is reached by its address is in `paceline._address`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn, TypedDict
 
+    from paceline._address import Target
     from paceline._native import Session
     from paceline._status import Status
 
@@ -68,16 +71,36 @@ class Cluster(_Holder):
     2
     """
 
-    def __init__(self, cpus: int, name: str | None, limits: Limits | None = None) -> None:
-        self.cpus = cpus
+    def __init__(
+        self, cpus: int, name: str | None, limits: Limits | None = None, target: Target | None = None
+    ) -> None:
         self.name = name
+        self._cpus = cpus
+        self._target = target
         self._limits: Limits = limits or {"queue_tasks": None, "queue_bytes": None, "result_bytes": None}
         self._closed = False
         self._depth = 0
         self._surroundings: tuple[str, list[str]] | None = None
 
+    @property
+    def cpus(self) -> int:
+        """How many CPUs it has, all nodes together."""
+        if self._target is not None and self._session is not None:
+            return max(1, self._session.cpus)
+        return self._cpus
+
+    @property
+    def address(self) -> str | None:
+        """Where its head is; None if it is inside this program."""
+        return None if self._target is None else self._target.address
+
     def close(self) -> None:
-        """End the cluster. Tasks that have not ended are cancelled. Harmless when repeated."""
+        """Leave the cluster; one inside this program ends. Tasks that have not ended are cancelled. Harmless when
+        repeated."""
+        self._close()
+
+    def disconnect(self) -> None:
+        """The same as `close`."""
         self._close()
 
     def status(self) -> Status:
@@ -90,7 +113,12 @@ class Cluster(_Holder):
         """
         from paceline._status import Status
 
-        return Status(self._connected().status())
+        session = self._connected()
+        if self._target is None or _slot.number is not None:
+            return Status(session.status())
+        from paceline._address import status
+
+        return Status(status(session, self._target.address))
 
     @property
     def nodes(self) -> list[dict[str, Any]]:
@@ -120,7 +148,8 @@ class Cluster(_Holder):
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
-        return f"<paceline.Cluster{name}: {'closed' if self._closed else f'embedded, {self.cpus} cpus'}>"
+        where = "embedded" if self._target is None else f"at {self._target.address}"
+        return f"<paceline.Cluster{name}: {'closed' if self._closed else f'{where}, {self.cpus} cpus'}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a cluster cannot be sent to another process")
@@ -143,8 +172,12 @@ class Cluster(_Holder):
         with _lock:
             if self._session is None:
                 directory, path = _surroundings()
-                make = self._embedded if _slot.number is None else _nested
-                self._session = make(directory, path)
+                if _slot.number is not None:
+                    self._session = _nested(directory, path)
+                elif self._target is not None:
+                    self._session = self._target.connect(directory, path, _unset_thread_counts(), self._limits)
+                else:
+                    self._session = self._embedded(directory, path)
                 self._surroundings = (directory, path)
                 _follow()
             return self._session
@@ -158,7 +191,7 @@ class Cluster(_Holder):
             command=zygote_command(),
             directory=directory,
             path=path,
-            environment={name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ},
+            environment=_unset_thread_counts(),
             **self._limits,
         )
 
@@ -186,14 +219,23 @@ def connect(
     *,
     cpus: int | None = None,
     name: str | None = None,
+    password: str | None = None,
+    key_file: str | os.PathLike[str] | None = None,
     queue_tasks: int | None = None,
     queue_bytes: int | None = None,
     result_bytes: int | None = None,
 ) -> Cluster:
-    """Start a cluster on this machine, inside this program, with one slot for each CPU this process may use.
+    """Connect to the cluster at an address ("host:7077"), or start one on this machine, inside this program, with one
+    slot for each CPU this process may use.
 
     It becomes the current cluster: remote functions run there. It ends with `close`, at the end of its `with`
-    block, by `shutdown`, or with the program. `cpus` sets its size.
+    block, by `shutdown`, or with the program. `cpus` sets the size of one inside this program; `name` is what this
+    program is called in the status of the cluster. Without an address, that of the variable `PACELINE_ADDRESS` is used
+    if it is set; the address "auto" is the cluster of yours that runs on this machine.
+
+    Programs of the same user on the machine of the head need nothing else. Others prove that they may come by
+    `key_file`, a copy of the cluster's key, or by its `password`; without either, `PACELINE_KEY` (the file) or
+    `PACELINE_PASSWORD` is used.
 
     While `queue_tasks` tasks (100,000) or `queue_bytes` bytes of arguments (256,000,000) wait to be sent, `submit`
     waits for room. Unread results beyond `result_bytes` (a quarter of this process's memory) are kept on disk.
@@ -204,21 +246,39 @@ def connect(
     6
     >>> cluster.close()
     """
-    _embedded_only(address)
+    limits: Limits = {
+        "queue_tasks": _at_least("queue_tasks", queue_tasks, 1),
+        "queue_bytes": _at_least("queue_bytes", queue_bytes, 0),
+        "result_bytes": _at_least("result_bytes", result_bytes, 0),
+    }
+    address = address or os.environ.get("PACELINE_ADDRESS") or None
+    if _slot.number is None and address is not None:
+        from paceline._address import Target
+
+        if cpus is not None:
+            raise PacelineError(
+                f"cpus= is the size of a cluster inside this program, and the one at {address} has its own",
+                hint="leave out cpus=, or the address (and unset PACELINE_ADDRESS) to run inside this program",
+            )
+        target = Target(address, name, password, None if key_file is None else os.fspath(key_file))
+        return _opened(Cluster(1, name, limits, target))
+    if password is not None or key_file is not None:
+        raise PacelineError(
+            "password= and key_file= are for a cluster at an address, and none was given",
+            hint='connect("host:7077", ...), or set PACELINE_ADDRESS',
+        )
     if cpus is None:
         from paceline._machine import usable_cpus
 
         cpus = usable_cpus()
     else:
         cpus = whole_number("cpus", cpus, least=1)
-    limits: Limits = {
-        "queue_tasks": _at_least("queue_tasks", queue_tasks, 1),
-        "queue_bytes": _at_least("queue_bytes", queue_bytes, 0),
-        "result_bytes": _at_least("result_bytes", result_bytes, 0),
-    }
     cluster = Cluster(cpus, name, limits)
-    if _slot.number is not None:
-        return cluster
+    return cluster if _slot.number is not None else _opened(cluster)
+
+
+def _opened(cluster: Cluster) -> Cluster:
+    """The cluster, started and current."""
     _watch_process()
     cluster._start()
     with _lock:
@@ -239,6 +299,15 @@ def shutdown() -> None:
     """
     for cluster in reversed(_open[:]):
         cluster.close()
+
+
+def disconnect() -> None:
+    """Leave every cluster this program is connected to: the same as `shutdown`. Harmless when there is none.
+
+    >>> import paceline as pl
+    >>> pl.disconnect()
+    """
+    shutdown()
 
 
 def current() -> Cluster:
@@ -314,16 +383,9 @@ def _sendable(texts: Any) -> list[str]:
     return [text for text in texts if text.isprintable() or text.encode("utf-8", "ignore").decode() == text]
 
 
-def _embedded_only(address: str | None) -> None:
-    remedy = "leave out the address"
-    if address is None:
-        address = os.environ.get("PACELINE_ADDRESS") or None
-        remedy = "unset PACELINE_ADDRESS"
-    if address is not None:
-        raise PacelineError(
-            f"cannot connect to {address}: clusters on other machines come in a later version",
-            hint=f"{remedy} to run on this machine",
-        )
+def _unset_thread_counts() -> dict[str, str]:
+    """How many threads a task may use is its slot's to say, where the user has not."""
+    return {name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ}
 
 
 def _nested(directory: str, path: list[str]) -> Session:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentNotSerializable",
     "ClusterClosed",
+    "ConnectionFailed",
     "FunctionNotSerializable",
     "HeadLost",
     "NoResources",
@@ -88,6 +89,16 @@ class ClusterClosed(PacelineError):
     code = "cluster-closed"
 
     def __init__(self, message: str = "the cluster is closed", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+
+
+class ConnectionFailed(PacelineError, ConnectionError):
+    """A cluster could not be reached, or did not let this program in. `address` is where it was looked for."""
+
+    code = "connection-failed"
+
+    def __init__(self, message: str = "", *, address: str = "", hint: str | None = None) -> None:
+        self.address = address
         super().__init__(message, hint=hint)
 
 

@@ -47,8 +47,8 @@ async fn node(head: &Handle) -> Node {
     let (sender, mut receiver) = control::channel(ours).unwrap();
     let total = Resources::cpus(2);
     let (incarnation, name) = (Incarnation(1), String::new());
-    sender
-        .send(&NodeToHead::Join { node: NODE, incarnation, name, total, leases: vec![], met: None }, vec![]);
+    let (leases, met, addresses) = (vec![], None, vec![]);
+    sender.send(&NodeToHead::Join { node: NODE, incarnation, name, total, leases, met, addresses }, vec![]);
     assert!(matches!(next(&mut receiver).await, HeadToNode::Welcome { .. }));
     (sender, receiver)
 }

@@ -16,6 +16,7 @@ mod memory;
 mod news;
 mod opening;
 mod output;
+mod relay;
 mod report;
 mod requests;
 mod service;
@@ -24,5 +25,6 @@ mod slots;
 mod words;
 mod zygote;
 
+pub use relay::{Dialing, uplink};
 pub use requests::{Answers, Handle, Headless, Options, Uplink};
 pub use service::{Service, service};

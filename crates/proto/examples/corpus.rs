@@ -10,9 +10,9 @@ use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, To
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::question::{NodeQuestion, Question};
 use paceline_proto::{
-    Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret,
-    MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError, TaskId,
-    open,
+    Address, Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId,
+    LeaseSecret, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError,
+    TaskId, open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -111,6 +111,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         variables: vec![("PACELINE_ZYGOTE".into(), "1".into())],
     };
     let (client, node) = (ClientId(1), NodeId(1));
+    let addresses = vec![Address::Unix("paceline-77".into()), Address::tcp("alpha", 7078)];
     let met = Met { cluster: ClusterId(1), epoch: Epoch(2) };
     let secret = LeaseSecret([7; 32]);
     messages!(
@@ -127,6 +128,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Release { lease },
         ClientToHead::Bye,
         ClientToHead::Under { lease },
+        ClientToHead::Unreachable { lease },
         ClientToHead::Broken { lease },
         ClientToHead::Heartbeat { beat: 7 },
         ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
@@ -138,9 +140,12 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Unplaceable { shape, largest: Resources::cpus(2) },
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
+        HeadToClient::NodeAt { node, name: "alpha".into(), addresses: addresses.clone() },
+        HeadToClient::Via { lease, node, addresses: addresses.clone() },
         HeadToClient::Heartbeat { beat: 7 },
         HeadToClient::Answer { number: 3, text: Ok("{}".into()) },
         HeadToClient::Bye,
+        HeadToClient::Over,
         NodeToHead::Join {
             node,
             incarnation: Incarnation(1),
@@ -156,6 +161,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
                 epoch: Epoch(9)
             }],
             met: Some(met),
+            addresses: addresses.clone(),
         },
         NodeToHead::Placed { lease, slot },
         NodeToHead::Ended { lease, death: Some(death) },
@@ -173,6 +179,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToNode::Place { lease, client, shape, holder: client, secret },
         HeadToNode::End { lease },
         HeadToNode::Bye,
+        HeadToNode::Relay { lease, addresses },
         HeadToNode::Heartbeat { beat: 7 },
         HeadToNode::Heard { lease },
         HeadToNode::Ask { number: 4, question: NodeQuestion::Status },

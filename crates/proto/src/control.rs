@@ -2,6 +2,7 @@
 //!
 //! * CO-1: `Want` and `Join` say how things stand, not how they changed, so a repeated or late one does no harm.
 
+use crate::address::Address;
 use crate::data::{from_postcard, postcard_frame};
 use crate::death::Death;
 use crate::error::Error;
@@ -28,6 +29,8 @@ pub enum ClientToHead {
     Bye,
     /// The client is the slot that has this lease, and works for the task that runs under it.
     Under { lease: LeaseId },
+    /// No data connection for this lease can be opened from where the client is.
+    Unreachable { lease: LeaseId },
     /// The data connection of this lease has been down for too long: end what runs under it, and say so.
     Broken { lease: LeaseId },
     /// The client is there. The head sends the number back, which only the client understands.
@@ -82,6 +85,20 @@ pub enum HeadToClient {
         #[serde(with = "serde_bytes")]
         text: Vec<u8>,
     },
+    /// Where a node takes data connections. Comes before the first lease on it, and again when that changes.
+    NodeAt {
+        node: NodeId,
+        name: String,
+        addresses: Vec<Address>,
+    },
+    /// The slot of this lease is reached by way of this node, which takes connections at these addresses.
+    Via {
+        lease: LeaseId,
+        node: NodeId,
+        addresses: Vec<Address>,
+    },
+    /// The client has gone and its last lease is over: nothing more will be said.
+    Over,
     /// The answer to a client's.
     Heartbeat {
         beat: u64,
@@ -106,6 +123,8 @@ pub enum NodeToHead {
         total: Resources,
         leases: Vec<Placement>,
         met: Option<Met>,
+        /// Where it takes data connections; nowhere if it is a part of its client's process.
+        addresses: Vec<Address>,
     },
     /// The lease has its slot.
     Placed { lease: LeaseId, slot: SlotId },
@@ -157,6 +176,12 @@ pub enum HeadToNode {
     },
     /// The cluster is closing, or the node was asked to leave: end everything and go.
     Bye,
+    /// A client will open a data connection for this lease here, which is for the node at these addresses: pass it on.
+    /// Until the end of the lease is told.
+    Relay {
+        lease: LeaseId,
+        addresses: Vec<Address>,
+    },
     /// The answer to a node's.
     Heartbeat {
         beat: u64,

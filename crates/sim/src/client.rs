@@ -196,7 +196,9 @@ impl Sim {
             | ClientToHead::Release { .. }
             | ClientToHead::Broken { .. }
             | ClientToHead::Heartbeat { .. } => Repeat::Later,
-            ClientToHead::Want { .. } | ClientToHead::Under { .. } => Repeat::AtOnce,
+            ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Unreachable { .. } => {
+                Repeat::AtOnce
+            }
             ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
         };
         self.ledger.tally.broken_links += u64::from(matches!(message, ClientToHead::Broken { .. }));
@@ -205,6 +207,16 @@ impl Sim {
         }
         if let Some(link) = self.clients[client].head {
             self.post(link, End::Far, encoded(|out| message.encode(out)), None, repeat);
+        }
+    }
+
+    /// The client says that it cannot reach the slot of one of its leases, whether that is so or not.
+    pub(crate) fn gets_nowhere(&mut self, client: usize) {
+        let leases: Vec<LeaseId> =
+            self.clients[client].leases.values().map(|serving| serving.lease).collect();
+        if self.clients[client].alive && !leases.is_empty() {
+            let lease = self.random.pick(&leases);
+            self.client_tells_head(client, &ClientToHead::Unreachable { lease });
         }
     }
 
@@ -240,8 +252,11 @@ impl Sim {
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
+            | HeadToClient::NodeAt { .. }
+            | HeadToClient::Via { .. }
             | HeadToClient::Heartbeat { .. }
             | HeadToClient::Answer { .. }
+            | HeadToClient::Over
             | HeadToClient::Bye
             | HeadToClient::Unplaceable { .. } => {}
         }

@@ -42,6 +42,8 @@ enum Fault {
     ClientLeaves,
     /// A node has hardly any memory left.
     ShortOfMemory,
+    /// A client gives up opening a data connection by itself.
+    Unreachable,
     KillHead,
     /// In the middle of what it does.
     DoomHead,
@@ -55,7 +57,7 @@ enum Fault {
     LongPartition,
 }
 
-const KINDS: [Fault; 22] = [
+const KINDS: [Fault; 23] = [
     Fault::KillAny,
     Fault::KillRunning,
     Fault::KillUnsent,
@@ -72,6 +74,7 @@ const KINDS: [Fault; 22] = [
     Fault::KillClient,
     Fault::ClientLeaves,
     Fault::ShortOfMemory,
+    Fault::Unreachable,
     Fault::KillHead,
     Fault::DoomHead,
     Fault::Rival,
@@ -155,6 +158,10 @@ impl Sim {
             Fault::ShortOfMemory => {
                 let node = self.random.below(self.nodes.len());
                 self.memory_is_short(node);
+            }
+            Fault::Unreachable => {
+                let client = self.random.below(self.clients.len());
+                self.gets_nowhere(client);
             }
             Fault::KillHead => self.kill_some_head(),
             Fault::DoomHead => {

@@ -176,12 +176,15 @@ impl Sim {
             HeadToClient::Welcome { .. }
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
+            | HeadToClient::NodeAt { .. }
+            | HeadToClient::Via { .. }
             | HeadToClient::Heartbeat { .. }
             | HeadToClient::Ended { .. } => Repeat::Later,
             HeadToClient::Granted { .. } => Repeat::AtOnce,
             HeadToClient::ProgramFailed { .. }
             | HeadToClient::Unplaceable { .. }
             | HeadToClient::Answer { .. }
+            | HeadToClient::Over
             | HeadToClient::Bye
             | HeadToClient::Output { .. } => Repeat::Never,
         };
@@ -198,8 +201,8 @@ impl Sim {
     fn head_tells_node(&mut self, at: usize, node: NodeId, message: &HeadToNode) {
         let repeat = match message {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
+            HeadToNode::Place { .. } | HeadToNode::Relay { .. } => Repeat::AtOnce,
             HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } => Repeat::Later,
-            HeadToNode::Place { .. } => Repeat::AtOnce,
             HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };
         if !matches!(message, HeadToNode::Heartbeat { .. }) {

@@ -11,8 +11,8 @@ use paceline_proto::control::{
     HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode, Stream, ZygoteToNode,
 };
 use paceline_proto::{
-    Death, DeathCause, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, SlotId, StartError,
-    Way,
+    Address, Death, DeathCause, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, SlotId,
+    StartError, Way,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -78,6 +78,7 @@ impl Sim {
             incarnation: Incarnation(host.incarnation),
             name: host.name.clone(),
             total: host.total,
+            addresses: vec![Address::tcp(host.name.clone(), 7078)],
             ..self.settings.node.clone()
         }));
         self.note(|sim| format!("node {} starts", sim.nodes[node].name));
@@ -182,7 +183,8 @@ impl Sim {
                 self.ledger.tally.memory_deaths += 1;
                 self.kill(process, DeathCause::Signal(9));
             }
-            Effect::Refuse { connection } => {
+            // What one node passes on to another gets there by itself here, and is refused if it is too late.
+            Effect::Relay { connection, .. } | Effect::Refuse { connection } => {
                 self.ledger.tally.refused += 1;
                 self.note(|sim| format!("node {} refuses connection {connection}", sim.nodes[node].name));
                 self.close_end(LinkId(connection), End::Far);

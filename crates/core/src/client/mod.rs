@@ -222,9 +222,13 @@ impl<Ticket: Clone> Client<Ticket> {
             HeadToClient::Ended { lease, death } => self.on_ended(now, lease, &death, out),
             HeadToClient::Unplaceable { shape, largest } => self.on_unplaceable(shape, largest, out),
             HeadToClient::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
-            // Printed by the shell; nothing to decide.
-            HeadToClient::Output { .. } | HeadToClient::Answer { .. } => {}
-            HeadToClient::Bye => {}
+            // The shell prints and finds the way; nothing to decide.
+            HeadToClient::Output { .. }
+            | HeadToClient::NodeAt { .. }
+            | HeadToClient::Via { .. }
+            | HeadToClient::Over
+            | HeadToClient::Answer { .. }
+            | HeadToClient::Bye => {}
         }
     }
 

@@ -41,7 +41,7 @@ impl Head {
             // Given up while the node was out of reach, or of a cluster that is no more.
             None => LeaseState::Ending,
         };
-        self.leases.insert(lease, Lease { client, node: id, shape, blocked, state });
+        self.leases.insert(lease, Lease { client, node: id, shape, blocked, state, via: None });
         if state.is_somebodys() {
             self.hand_over(lease);
         }

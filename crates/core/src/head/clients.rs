@@ -30,6 +30,7 @@ impl Head {
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),
             ClientToHead::Under { lease } => self.on_under(from, lease),
+            ClientToHead::Unreachable { lease } => self.on_unreachable(from, lease, out),
             ClientToHead::Broken { lease } => self.on_broken(from, lease, out),
             ClientToHead::Heartbeat { beat } => self.on_client_beat(now, from, beat, out),
             // The shell answers.
@@ -52,7 +53,9 @@ impl Head {
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
         let reopened = known.is_none_or(|client| matches!(client.link, ClientLink::Down { .. }));
         if reopened {
-            self.clients.entry(id).or_insert_with(|| Client::new(id, name)).link = ClientLink::Up;
+            let client = self.clients.entry(id).or_insert_with(|| Client::new(id, name));
+            client.link = ClientLink::Up;
+            client.reaches.clear();
         }
         self.tell_client(id, welcome, out);
         if reopened {
@@ -78,8 +81,10 @@ impl Head {
         }
         for lease in held {
             match (self.leases[&lease].state, names.contains(&lease)) {
-                (LeaseState::Placing | LeaseState::Broken, _) | (LeaseState::Held { .. }, true) => {}
+                (LeaseState::Placing | LeaseState::Broken, _) => {}
+                (LeaseState::Held { .. }, true) => self.tell_where(id, self.leases[&lease].node, out),
                 (LeaseState::Recalled { .. }, true) => {
+                    self.tell_where(id, self.leases[&lease].node, out);
                     self.tell_client(id, HeadToClient::Recall { lease }, out)
                 }
                 // The grant was lost with the link, or the lease was given back while it was down.
@@ -93,7 +98,7 @@ impl Head {
     }
 
     /// The client cannot reach the slot any more. It keeps the lease until nothing runs under it.
-    fn on_broken(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
+    pub(super) fn on_broken(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
         if let Some(claim) = self.claims.get_mut(&id).filter(|claim| claim.client == from) {
             claim.broken = true;
         }
@@ -163,6 +168,8 @@ impl Head {
         self.end_leases(id, out);
         self.drop_claims(id);
         if let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) {
+            let last = self.leases.iter().filter(|(_, lease)| lease.client == id).map(|(&lease, _)| lease);
+            self.going.insert(id, last.collect());
             client.link = ClientLink::Leaving;
             client.wants.clear();
             self.hungry.remove(&id);
@@ -222,6 +229,7 @@ impl Head {
         self.drop_claims(id);
         self.clients.remove(&id);
         self.hungry.remove(&id);
+        self.going.remove(&id);
         self.dirty = true;
     }
 
@@ -278,6 +286,7 @@ impl Client {
             depth: 0,
             under: None,
             orphan: false,
+            reaches: BTreeSet::new(),
         }
     }
 

@@ -10,6 +10,7 @@
 //! * HD-5: a repeated or late message changes nothing.
 //! * HD-7: a slot that is a client belongs to the family of the client it works for: what it uses counts as that
 //!   client's, and within a family the deeper task comes first.
+//! * HD-10: a client is told where a node is before it is granted a lease there.
 //! * HD-8: a head that was started again knows nothing but what its peers tell it. A lease of an earlier start counts on
 //!   its node from the node's report on, and is its holder's again as soon as both have named it; nothing is granted on a
 //!   node before its report. What its holder does not name, or no node reports in time, is over.
@@ -23,6 +24,7 @@ mod families;
 mod leases;
 mod leaving;
 mod nodes;
+mod reach;
 mod recall;
 mod share;
 mod status;
@@ -33,7 +35,8 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Met, NodeToHead};
 use paceline_proto::{
-    ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start,
+    Address, ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId,
+    Start,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,6 +134,8 @@ pub struct Head {
     total: Resources,
     /// Nodes that take leases, by what is free; among equals the lowest id comes last.
     room: BTreeSet<(Resources, Reverse<NodeId>)>,
+    /// Clients that said goodbye, and their leases that are not over yet.
+    going: BTreeMap<ClientId, BTreeSet<LeaseId>>,
     /// Nodes that are gone, what they had, and until when they are counted on.
     departed: BTreeMap<NodeId, (Resources, Tick)>,
     leases: BTreeMap<LeaseId, Lease>,
@@ -169,6 +174,8 @@ struct Client {
     under: Option<LeaseId>,
     /// That lease has ended: nothing is for it until it has another.
     orphan: bool,
+    /// Nodes of which it knows where they are.
+    reaches: BTreeSet<NodeId>,
 }
 
 /// A client and the slots that are clients on its behalf.
@@ -204,6 +211,8 @@ struct Node {
     incarnation: Incarnation,
     name: String,
     total: Resources,
+    /// Where it takes data connections.
+    addresses: Vec<Address>,
     /// What its leases need; for a moment more than it has when tasks go on that had waited (HD-1).
     used: Resources,
     /// What is on its way back: leases recalled or ending.
@@ -237,6 +246,8 @@ struct Lease {
     /// Its task waits for others and needs no CPUs.
     blocked: bool,
     state: LeaseState,
+    /// The node through which its client reaches it, if it cannot by itself.
+    via: Option<NodeId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -273,6 +284,7 @@ impl Head {
             nodes: BTreeMap::new(),
             total: Resources::default(),
             room: BTreeSet::new(),
+            going: BTreeMap::new(),
             departed: BTreeMap::new(),
             leases: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -305,6 +317,7 @@ impl Head {
         if std::mem::take(&mut self.dirty) && !self.closing {
             self.share(now, out);
         }
+        self.see_off(out);
         self.dismiss(out);
         out.extend(self.alarm.on_settled(now, self.deadline).map(Effect::WakeAt));
         debug_assert_eq!(self.check(), Ok(()));

@@ -35,8 +35,8 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, Met, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
 use paceline_proto::{
-    ClientId, Death, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId,
-    Start, StartError, Way,
+    Address, ClientId, Death, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape,
+    SlotId, Start, StartError, Way,
 };
 use places::Backoff;
 use programs::Program;
@@ -55,6 +55,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     pub name: String,
     pub total: Resources,
+    /// Where it takes data connections.
+    pub addresses: Vec<Address>,
     /// Generic slots kept ready beyond the CPUs.
     pub spares: u64,
     pub heartbeat: Duration,
@@ -83,6 +85,7 @@ impl Config {
             incarnation,
             name: String::new(),
             total,
+            addresses: Vec::new(),
             spares: 0,
             heartbeat: Duration::from_secs(2),
             head_lost: Duration::from_secs(60),
@@ -188,6 +191,12 @@ pub enum Effect {
         slot: SlotId,
         limit: u64,
     },
+    /// Pass this connection on to the node at these addresses, where it is for this lease.
+    Relay {
+        connection: u64,
+        lease: LeaseId,
+        addresses: Vec<Address>,
+    },
     /// Close this connection.
     Refuse {
         connection: u64,
@@ -225,6 +234,8 @@ pub struct Node {
     forked: u64,
     /// Leases without a slot: there is no zygote, or their place backs off.
     pending: VecDeque<Use>,
+    /// Leases of other nodes whose data connections come here, and where those nodes are.
+    relays: BTreeMap<LeaseId, Vec<Address>>,
     /// Ends that the head may not have heard of: it was out of reach, or has not said that it has.
     ends: Vec<(Placement, Option<Death>)>,
     /// Places whose slots died young.
@@ -332,6 +343,7 @@ impl Node {
             programs: BTreeMap::new(),
             slots: BTreeMap::new(),
             pending: VecDeque::new(),
+            relays: BTreeMap::new(),
             ends: Vec::new(),
             places: BTreeMap::new(),
             short_of_memory: None,

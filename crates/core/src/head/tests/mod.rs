@@ -6,6 +6,7 @@ mod leaving;
 mod membership;
 mod programs;
 mod random;
+mod reach;
 mod sharing;
 
 use super::*;
@@ -24,6 +25,8 @@ struct Bench {
     now: Tick,
     /// The alarm the head asked for last.
     wake: Option<Tick>,
+    /// Where nodes say that they are when they join.
+    addresses: Vec<Address>,
 }
 
 impl Bench {
@@ -34,7 +37,7 @@ impl Bench {
     fn with(adjust: impl FnOnce(&mut Config)) -> Bench {
         let mut config = Config::new(ClusterId(9), Epoch(1), [7; 32]);
         adjust(&mut config);
-        Bench { head: Head::new(config), now: Tick::ZERO, wake: None }
+        Bench { head: Head::new(config), now: Tick::ZERO, wake: None, addresses: Vec::new() }
     }
 
     /// Everything the head does about this event, except that it asks for an alarm and confirms what it hears. Who holds
@@ -143,10 +146,9 @@ impl Bench {
             epoch: Epoch(epoch.unwrap_or(1)),
         };
         let leases = leases.iter().map(placement).collect();
-        self.node_says(
-            node,
-            NodeToHead::Join { node, incarnation, name: "test".into(), total, leases, met: epoch.map(met) },
-        )
+        let (name, addresses) = ("test".into(), self.addresses.clone());
+        let met = epoch.map(met);
+        self.node_says(node, NodeToHead::Join { node, incarnation, name, total, leases, met, addresses })
     }
 
     fn placed(&mut self, node: NodeId, number: u64) -> Vec<Effect> {
