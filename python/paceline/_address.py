@@ -10,12 +10,14 @@ and proofs, which are the core's.
 from __future__ import annotations
 
 import os
-import platform
+import sys
 
 from paceline.errors import ConnectionFailed, PacelineError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from paceline._cluster import Limits
     from paceline._native import Session
 
@@ -51,7 +53,7 @@ class Target:
                 name=self._name or _program_name(),
                 password=self._password,
                 key_file=self._key_file,
-                python=platform.python_version(),
+                python=sys.version_info[:3],
                 directory=directory,
                 path=path,
                 environment=environment,
@@ -62,9 +64,20 @@ class Target:
             raise ConnectionFailed(message, address=self.address, hint=hint or None) from None
 
 
+def status(session: Session, address: str) -> dict[str, Any]:
+    """How the cluster stands, as its head tells it."""
+    import json
+
+    from paceline import _native
+
+    try:
+        told: dict[str, Any] = json.loads(session.cluster_status())
+    except _native.Unreached as error:
+        raise ConnectionFailed(f"{address}: {error.args[0]}", address=address) from None
+    return told
+
+
 def _program_name() -> str:
     """What a program is called in the status of the cluster unless it says so itself."""
-    import sys
-
     script = os.path.basename(sys.argv[0]) if sys.argv else ""
-    return f"{script or 'python'} on {platform.node() or 'localhost'}"
+    return f"{script or 'python'} on {os.uname().nodename or 'localhost'}"

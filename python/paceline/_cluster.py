@@ -111,7 +111,12 @@ class Cluster(_Holder):
         """
         from paceline._status import Status
 
-        return Status(self._connected().status())
+        session = self._connected()
+        if self._target is None or _slot.number is not None:
+            return Status(session.status())
+        from paceline._address import status
+
+        return Status(status(session, self._target.address))
 
     @property
     def nodes(self) -> list[dict[str, Any]]:

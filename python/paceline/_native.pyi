@@ -107,6 +107,22 @@ class Session:
     ) -> Session:
         """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended."""
     @staticmethod
+    def remote(
+        *,
+        address: str,
+        name: str,
+        password: str | None,
+        key_file: str | None,
+        python: tuple[int, int, int],
+        directory: str,
+        path: Sequence[str],
+        environment: dict[str, str],
+        queue_tasks: int | None,
+        queue_bytes: int | None,
+        result_bytes: int | None,
+    ) -> Session:
+        """Connect to the cluster at an address. Raises `Unreached`."""
+    @staticmethod
     def nested(directory: str, path: Sequence[str], environment: dict[str, str]) -> Session:
         """The session of this slot, for tasks that submit tasks."""
     def function(
@@ -125,6 +141,10 @@ class Session:
     def refresh(self, directory: str, path: Sequence[str]) -> None:
         """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped."""
     def status(self) -> dict[str, Any]: ...
+    def cluster_status(self) -> str:
+        """How a cluster at an address stands, as its head tells it: JSON. Raises `Unreached`."""
+    @property
+    def cpus(self) -> int: ...
     @property
     def closed(self) -> bool: ...
     def close(self) -> int:
@@ -135,6 +155,12 @@ def usable_cpus(affinity: int, root: str, environment: dict[str, str]) -> int:
 
 def wait(futures: Sequence[Future[Any]], n: int, timeout: float | None) -> None:
     """Block until `n` of the futures are done or the time is over."""
+
+class Unreached(Exception):
+    """No connection: why, and what to do about it."""
+
+def parse_address(text: str) -> str:
+    """The address as everybody writes it. Looks nothing up; raises `ValueError`."""
 
 def after_fork_in_child() -> None:
     """Close what a forked child must not hold, and forget every session of the parent."""

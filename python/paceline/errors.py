@@ -138,15 +138,18 @@ class NoResources(PacelineError):
 
     code = "no-resources"
 
-    def __init__(self, *, needs: str, largest: str = "", task: int = 0, function: str = "") -> None:
+    def __init__(
+        self, *, needs: str, largest: str = "", why: str = "", task: int = 0, function: str = ""
+    ) -> None:
         self.task = task
         self.needs = needs
         self.largest = largest
+        self.why = why
         self.function = function
         whose = f" for {function}" if function else ""
-        most = f": the largest has {largest}" if largest else ""
+        most = why or (f"the largest has {largest}" if largest else "")
         super().__init__(
-            f"no node can ever hold {needs}{whose}{most}",
+            f"no node can ever hold {needs}{whose}{': ' if most else ''}{most}",
             hint="ask for less with options(cpus=...), or connect to a larger cluster",
         )
 

@@ -246,7 +246,7 @@ def test_every_command_is_in_the_page_as_it_is() -> None:
             [program(), *command.split(), "--help"], capture_output=True, text=True, timeout=20, check=True
         ).stdout
         for flag in re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", text, re.MULTILINE):
-            assert flag in page, f"docs/cli.md does not tell of paceline {command} {flag}"
+            assert flag in page or flag == "--help", f"docs/cli.md does not tell of paceline {command} {flag}"
     for number in range(1, 8):
         assert f"| {number} |" in page, f"docs/cli.md does not tell of exit code {number}"
 

@@ -262,6 +262,8 @@ def test_a_foreground_cluster_ends_with_ctrl_c(paceline: Commands) -> None:
     finally:
         running.kill()
         running.wait()
+        assert running.stdout is not None
+        running.stdout.close()
     paceline.assert_nothing_left()
 
 

@@ -53,8 +53,7 @@ impl Target {
 
     /// A cluster that is elsewhere.
     fn distant(home: &Home, settings: &Settings) -> Result<Target, Failure> {
-        let address: Address =
-            settings.text("address").parse().map_err(|error| usage(format!("{error}")))?;
+        let address: Address = settings.text("address").parse().map_err(|error| usage(format!("{error}")))?;
         if let Some((place, _)) = home.at(&address.to_string())
             && let Some(target) = Target::local(home, place)
         {
@@ -78,7 +77,9 @@ impl Target {
             let answer = async {
                 loop {
                     match receiver.next().await {
-                        Ok(Some((HeadToClient::Answer { number: 1, text }, _))) => return text.map_err(failed),
+                        Ok(Some((HeadToClient::Answer { number: 1, text }, _))) => {
+                            return text.map_err(failed);
+                        }
                         Ok(Some(_)) => {}
                         Ok(None) | Err(_) => return Err(self.gone()),
                     }
@@ -112,8 +113,11 @@ pub fn target(home: &Home, settings: &Settings) -> Result<Target, Failure> {
     let names = found.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ");
     if let Some(name) = name {
         home.cluster(name)?.check_owner()?;
-        let hint = if names.is_empty() { "paceline start starts one".into() } else { format!("there is {names}") };
-        let missing = || Failure::new(Code::NoCluster, format!("there is no cluster {name} on this machine")).hint(hint);
+        let hint =
+            if names.is_empty() { "paceline start starts one".into() } else { format!("there is {names}") };
+        let missing = || {
+            Failure::new(Code::NoCluster, format!("there is no cluster {name} on this machine")).hint(hint)
+        };
         let index = found.iter().position(|target| target.name == name);
         return index.map(|index| found.swap_remove(index)).ok_or_else(missing);
     }

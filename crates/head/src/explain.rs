@@ -11,7 +11,7 @@ pub(crate) fn answer(what: Option<&str>, status: &Status, waits: &[Waits]) -> An
         None => waiting(waits),
         Some(what) => about(what, status, waits)?,
     };
-    let waits: Vec<Value> = waits.iter().map(told).collect();
+    let waits: Vec<Value> = waits.iter().map(|waits| told(waits, status)).collect();
     Ok(json!({"about": what, "lines": lines, "waits": waits}).to_string())
 }
 
@@ -32,11 +32,11 @@ fn title(waits: &Waits) -> String {
     if waits.name.is_empty() { number } else { format!("{} ({number})", waits.name) }
 }
 
-fn told(waits: &Waits) -> Value {
+fn told(waits: &Waits, status: &Status) -> Value {
     json!({
         "client": client_name(waits.client),
         "name": waits.name,
-        "needs": resources(&waits.needs),
+        "needs": resources(&waits.needs, &status.names),
         "has": waits.has,
         "wants": waits.wants,
         "why": waits.why,
@@ -81,5 +81,9 @@ fn placed(lease: &LeaseStatus, status: &Status) -> String {
         _ => "is over, and its slot finishes",
     };
     let name = lease_name(lease.lease);
-    format!("lease {name} on node {node}, {} of client {}: {state}", lease.shape.needs, client_name(lease.client))
+    format!(
+        "lease {name} on node {node}, {} of client {}: {state}",
+        lease.shape.needs,
+        client_name(lease.client)
+    )
 }

@@ -184,9 +184,7 @@ impl Service {
                 let answer = explain::answer(what.as_deref(), &self.core.status(), &self.core.waits());
                 Next::Answer(asker, answer)
             }
-            Question::Token { .. } | Question::StopHead => {
-                Next::Answer(asker, self.ask_steward(&question))
-            }
+            Question::Token { .. } | Question::StopHead => Next::Answer(asker, self.ask_steward(&question)),
         };
         match next {
             Next::Answer(asker, text) => links.answer(asker, text),

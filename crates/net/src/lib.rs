@@ -14,6 +14,7 @@ pub mod kept;
 pub mod link;
 pub mod page;
 pub mod poll;
+pub mod private;
 pub mod reap;
 pub mod scratch;
 pub mod secure;

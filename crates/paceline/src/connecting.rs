@@ -240,6 +240,10 @@ impl State {
     /// The link to the head broke. False: that is the end of the cluster.
     pub(crate) fn on_head_down(&mut self) -> bool {
         self.control = None;
+        self.asking.clear();
+        if self.gone {
+            return false;
+        }
         self.handle(Event::HeadDown);
         self.reach_head(Attempt::first(LeaseId(u128::from(std::process::id()))))
     }

@@ -54,6 +54,7 @@ pub use paceline_proto::{
     StartError, TaskId,
 };
 pub use pump::Waited;
+pub use remote::Credentials;
 pub use room::{Full, Gate, Limits, Refused, Warn};
 pub use rust::{
     Arguments, Builder, Cluster, Configured, Current, Death, Error, Function, Future, Options, Program,

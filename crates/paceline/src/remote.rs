@@ -8,7 +8,9 @@ use crate::embedded::Status;
 use crate::host::{Host, Opened};
 use crate::routes::{Routes, is_local_off};
 use crate::session::Shared;
-use paceline_net::secure::{self, Credential, Dialed, Introduction, Key, Password, Role};
+pub use paceline_net::secure::Password;
+
+use paceline_net::secure::{self, Credential, Dialed, Introduction, Key, Role};
 use paceline_proto::control::HeadToClient;
 use paceline_proto::{Address, LeaseId, LeaseSecret, NodeId};
 use paceline_registry::{Home, Place, machine};
@@ -159,7 +161,8 @@ impl Target {
 /// Whether this is the cluster at this address: its head's record says so, or that of a node that joined it from here.
 fn is_of(place: &Place, address: &Address) -> bool {
     let same = |known: Option<String>| known.is_some_and(|known| is_same(&known, address));
-    place.head().is_some_and(|head| same(head.address)) || place.nodes().into_iter().any(|node| same(node.head))
+    place.head().is_some_and(|head| same(head.address))
+        || place.nodes().into_iter().any(|node| same(node.head))
 }
 
 fn is_same(known: &str, address: &Address) -> bool {

@@ -38,12 +38,7 @@ struct Route {
 
 impl Routes {
     pub(crate) fn new() -> Routes {
-        Routes {
-            dialer: Dialer::new(),
-            session: Weak::new(),
-            nodes: HashMap::new(),
-            leases: HashMap::new(),
-        }
+        Routes { dialer: Dialer::new(), session: Weak::new(), nodes: HashMap::new(), leases: HashMap::new() }
     }
 
     pub(crate) fn deliver_to(&mut self, session: Weak<Shared>) {

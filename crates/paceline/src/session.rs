@@ -15,8 +15,8 @@ use crate::state::{Print, State, tick};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec};
 use paceline_net::kept::{self, Kept};
-use paceline_net::secure::Secured;
 use paceline_net::poll::{self, Timer, Wake};
+use paceline_net::secure::Secured;
 use paceline_proto::data::Environment;
 use paceline_proto::question::Question;
 use paceline_proto::{Bytes, ClientId, FunctionId, ProgramId, Start};
@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     /// Tells the user that a limit cannot be kept.
     pub warn: Warn,
     closed: AtomicBool,
+    /// The cluster has ended by itself.
+    pub gone: AtomicBool,
     reactor: Mutex<Option<JoinHandle<()>>>,
     cpus: AtomicU64,
     name: String,
@@ -101,7 +103,7 @@ static SESSIONS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 impl Shared {
     pub(crate) fn closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst) || self.is_foreign()
+        self.closed.load(Ordering::SeqCst) || self.gone.load(Ordering::SeqCst) || self.is_foreign()
     }
 
     /// What the leader waits for may have come about without a message.
@@ -247,6 +249,7 @@ impl Session {
             aside,
             warn,
             closed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             reactor: Mutex::default(),
             cpus: AtomicU64::new(cpus),
             name,

@@ -58,6 +58,8 @@ pub(crate) struct State {
     asked: u64,
     /// The head has said the last that there is to say.
     pub over: bool,
+    /// The cluster has ended, and with it everything that was pending here.
+    pub gone: bool,
     /// Tasks that have ended.
     pub ended: usize,
     /// Tasks for which there was no room yet, in the order they came.
@@ -112,6 +114,7 @@ impl State {
             asking: HashMap::new(),
             asked: 0,
             over: false,
+            gone: false,
             ended: 0,
             parked: VecDeque::new(),
             aside,
@@ -310,6 +313,11 @@ impl State {
                 }
             }
             HeadToClient::Over => self.over = true,
+            HeadToClient::Bye if self.host.outlives_us() => {
+                self.gone = true;
+                self.turn_away();
+                self.act(|core, effects| core.close(effects));
+            }
             HeadToClient::Via { lease, .. } => {
                 self.on_other_way(lease);
                 self.handle(Event::FromHead(message));

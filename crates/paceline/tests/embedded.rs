@@ -48,7 +48,13 @@ impl Cluster {
     fn of(mut embedded: Embedded) -> Cluster {
         let control = embedded.control();
         let cluster = Cluster { embedded, control, inbox: Inbox::default(), printed: Vec::new() };
-        cluster.say(&ClientToHead::Hello { client: CLIENT, name: "test".into(), leases: vec![], met: None });
+        cluster.say(&ClientToHead::Hello {
+            client: CLIENT,
+            name: "test".into(),
+            leases: vec![],
+            met: None,
+            under: None,
+        });
         cluster
     }
 
@@ -285,8 +291,8 @@ fn what_can_never_be_placed_is_refused() {
     let mut cluster = Cluster::start(2, 0);
     let shape = Shape::cpus(3);
     cluster.say(&ClientToHead::Want { shape, count: 1 });
-    let largest = Resources::cpus(2);
-    assert_eq!(cluster.next("a refusal"), HeadToClient::Unplaceable { shape, largest });
+    let (largest, why) = (Resources::cpus(2), "no node has more than 2 CPUs".to_owned());
+    assert_eq!(cluster.next("a refusal"), HeadToClient::Unplaceable { shape, largest, why });
 }
 
 #[test]

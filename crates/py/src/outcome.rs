@@ -55,10 +55,11 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
         }
         Outcome::Lost(how) => Err(lost_error(py, &how, of)?),
         Outcome::NotStarted(failed) => Err(not_started(py, &failed, of)?),
-        Outcome::Unplaceable { needs, largest } => {
+        Outcome::Unplaceable(refused) => {
             let fields = fields(py, of)?;
-            fields.set_item("needs", needs.to_string())?;
-            fields.set_item("largest", largest.to_string())?;
+            fields.set_item("needs", refused.needs.to_string())?;
+            fields.set_item("largest", refused.largest.to_string())?;
+            fields.set_item("why", refused.why)?;
             Err(lost(py, "no-resources", &fields))
         }
         Outcome::HeadLost { after } => {

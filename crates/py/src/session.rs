@@ -3,16 +3,20 @@
 use crate::function::Function;
 use crate::wire::Wire;
 use crate::{slot, waiting};
+use paceline::remote::{self, Password};
 use paceline::{Bytes, Limits, ProgramId, Resources, RetryOn, Shape, Submission, embedded, exchange};
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+pyo3::create_exception!(_native, Unreached, PyException, "No connection: why, and what to do about it.");
 
 #[pyclass(frozen, module = "paceline._native")]
 pub struct Session {
@@ -44,16 +48,54 @@ impl Session {
         let name = if name.trim().is_empty() { "localhost" } else { name.trim() }.to_owned();
         let config = embedded::Config { cpus, spares, command, variables: Vec::new(), name };
         let around = Environment { directory, path, variables: variables.clone() };
-        let usual = Limits::default();
-        let limits = Limits {
-            queue_tasks: queue_tasks.unwrap_or(usual.queue_tasks),
-            queue_bytes: queue_bytes.unwrap_or(usual.queue_bytes),
-            result_bytes,
-            warn: Arc::new(warn),
-        };
+        let limits = limits(queue_tasks, queue_bytes, result_bytes);
         let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print), limits)
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok(Session { inner, variables })
+    }
+
+    /// A client of the cluster at an address.
+    #[staticmethod]
+    #[pyo3(signature = (*, address, name, password, key_file, python, directory, path, environment, queue_tasks, queue_bytes, result_bytes))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
+    fn remote(
+        py: Python<'_>,
+        address: &str,
+        name: String,
+        password: Option<String>,
+        key_file: Option<PathBuf>,
+        python: (u8, u8, u8),
+        directory: String,
+        path: Vec<String>,
+        environment: BTreeMap<String, String>,
+        queue_tasks: Option<usize>,
+        queue_bytes: Option<usize>,
+        result_bytes: Option<usize>,
+    ) -> PyResult<Session> {
+        let credentials = match (password, key_file) {
+            (Some(password), _) => remote::Credentials::Password(Password::new(password)),
+            (None, Some(path)) => remote::Credentials::KeyFile(path),
+            (None, None) => remote::Credentials::Found,
+        };
+        let python = [python.0, python.1, python.2];
+        let target = remote::Target::new(address, credentials, name, Some(python)).map_err(unreached)?;
+        let variables: Vec<(String, String)> = environment.into_iter().collect();
+        let around = Environment { directory, path, variables: variables.clone() };
+        let limits = limits(queue_tasks, queue_bytes, result_bytes);
+        let connect = || paceline::Session::remote(target, around, Arc::new(enter), Arc::new(print), limits);
+        let inner = py.detach(connect).map_err(unreached)?;
+        Ok(Session { inner, variables })
+    }
+
+    /// How the cluster stands, as its head tells it: JSON.
+    fn cluster_status(&self, py: Python<'_>) -> PyResult<String> {
+        let status = py.detach(|| self.inner.cluster_status());
+        status.map_err(|why| Unreached::new_err((why, String::new())))
+    }
+
+    #[getter]
+    fn cpus(&self) -> u64 {
+        self.inner.cpus()
     }
 
     /// The session of this slot, for tasks that submit tasks. There is one, whoever asks.
@@ -111,7 +153,7 @@ impl Session {
             None => (ProgramId::OWN, Wire::Pickle),
             Some(path) => (self.inner.program(exchange::start_of(path)), Wire::Message),
         };
-        let shape = Shape { needs, program };
+        let shape = Shape { program, ..Shape::of(needs) };
         let submission = Submission { function, shape, retries, retry_on, timeout, priority };
         Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire })
     }
@@ -151,6 +193,30 @@ impl Session {
     fn close(&self, py: Python<'_>) -> usize {
         py.detach(|| self.inner.close())
     }
+}
+
+fn limits(queue_tasks: Option<usize>, queue_bytes: Option<usize>, result_bytes: Option<usize>) -> Limits {
+    let usual = Limits::default();
+    Limits {
+        queue_tasks: queue_tasks.unwrap_or(usual.queue_tasks),
+        queue_bytes: queue_bytes.unwrap_or(usual.queue_bytes),
+        result_bytes,
+        warn: Arc::new(warn),
+    }
+}
+
+/// What happened, and what to do about it, apart.
+fn unreached(error: remote::Error) -> PyErr {
+    let text = error.to_string();
+    let (message, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
+    Unreached::new_err((message.to_owned(), hint.to_owned()))
+}
+
+/// The text of an address as everybody writes it. Looks nothing up.
+#[pyfunction]
+pub fn parse_address(text: &str) -> PyResult<String> {
+    let target = remote::Target::new(text, remote::Credentials::Found, "", None);
+    target.map(|target| target.address()).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// One entry into Python for a round of callbacks.

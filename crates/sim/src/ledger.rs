@@ -245,8 +245,8 @@ impl Ledger {
                 assert!(entry.doubtful || *attempts as usize == entry.runs.len(), "{id:?} is miscounted");
                 tally.timed_out += 1;
             }
-            Outcome::Unplaceable { needs, largest } => {
-                assert!(!needs.fits_in(largest), "{id:?} fits");
+            Outcome::Unplaceable(refused) => {
+                assert!(!refused.needs.fits_in(&refused.largest), "{id:?} fits");
                 tally.unplaceable += 1;
             }
             Outcome::TooDeep { needs } => {

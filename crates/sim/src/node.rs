@@ -83,7 +83,7 @@ impl Sim {
         }));
         self.note(|sim| format!("node {} starts", sim.nodes[node].name));
         // A machine that starts knows nothing of older connections, and says so to whoever uses them.
-        for link in self.links_of(|kind| kind == Kind::Node { node }) {
+        for link in self.links_of(|kind| kind.is_of_node(node)) {
             self.reset_link(link, End::Near);
         }
         self.node_handles(node, Event::Tick);
@@ -94,8 +94,9 @@ impl Sim {
         if self.nodes[node].core.is_none() || self.nodes[node].head.is_some() {
             return;
         }
+        let Some(head) = self.some_head() else { return self.node_redials(node) };
         let delay = self.some_delay();
-        let link = self.links.add(Kind::Node { node }, delay);
+        let link = self.links.add(Kind::Node { node, head }, delay);
         self.stall(link, self.nodes[node].cut_off_until);
         self.nodes[node].head = Some(link);
         self.node_handles(node, Event::HeadUp);
@@ -127,7 +128,7 @@ impl Sim {
         }
     }
 
-    fn lose_end(&mut self, id: LinkId, end: End, silent: bool) {
+    pub(crate) fn lose_end(&mut self, id: LinkId, end: End, silent: bool) {
         match self.links.get_mut(id) {
             Some(link) if silent => link.fall_silent(end),
             _ => self.close_end(id, end),

@@ -5,13 +5,15 @@
 //!   [`FLUSH_AFTER`] ([`FLUSH_AT_LATEST`] behind a run of short calls), by the companion if the main thread is busy.
 //! * RT-3: the page names a call from before user code sees it until after it has returned.
 
+use crate::attaching::Attaching;
 use crate::{companion, nesting};
 use paceline_core::slot::{Effect, Slot};
 use paceline_net::kept::Kept;
+use paceline_net::secure::Secured;
 use paceline_net::{Link, Page, Received, clock, poll, signals, spin};
 use paceline_proto::control::SlotToNode;
 use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
-use paceline_proto::{Bytes, FunctionId, LeaseId, Resources, Seq, SlotId};
+use paceline_proto::{Bytes, Devices, FunctionId, LeaseId, Resources, Seq, SlotId};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
@@ -64,9 +66,13 @@ pub(crate) struct State {
     pub functions: HashMap<FunctionId, Bytes>,
     pub environment: Option<Environment>,
     pub needs: Option<Resources>,
+    /// The GPUs it has.
+    pub devices: Devices,
     pub total: Option<Resources>,
     /// This is the client's own program.
     pub own: bool,
+    /// The client is on another machine, or might as well be.
+    pub far: bool,
     /// How many threads of the call that runs wait for other tasks, and whether it may leave its CPUs to them.
     pub blocked: usize,
     pub too_deep: bool,
@@ -78,6 +84,7 @@ pub(crate) struct State {
     pub patience: Duration,
     /// The companion serves the link because user code has been running for a while.
     pub companion_serves: bool,
+    pub attaching: Attaching,
     /// A lease that is over and must be reported as soon as nothing of it runs.
     pub detaching: Option<LeaseId>,
     /// User code runs.
@@ -116,9 +123,9 @@ pub(crate) struct LinkInUse {
 }
 
 impl LinkInUse {
-    pub fn new(socket: OwnedFd) -> LinkInUse {
+    pub fn new(connection: Secured) -> LinkInUse {
         LinkInUse {
-            link: Link::new(socket),
+            link: Link::new(connection),
             spinner: spin::Spinner::of_slot(),
             last_flush: 0,
             unsent_bytes: 0,
@@ -134,8 +141,10 @@ impl State {
             functions: HashMap::new(),
             environment: None,
             needs: None,
+            devices: Devices::default(),
             total: None,
             own: false,
+            far: false,
             blocked: 0,
             too_deep: false,
             on_too_deep: None,
@@ -143,6 +152,7 @@ impl State {
             timer_due: None,
             patience: FLUSH_AFTER,
             companion_serves: false,
+            attaching: Attaching::default(),
             detaching: None,
             busy: false,
             interrupt: None,
@@ -273,9 +283,19 @@ impl Runtime {
         Ok(Runtime { shared })
     }
 
+    /// Whether the client is on another machine, whose directories mean nothing here.
+    pub fn is_far(&self) -> bool {
+        self.shared.state.lock().far
+    }
+
     /// How many CPUs this slot was given.
     pub fn needs(&self) -> Option<Resources> {
         self.shared.state.lock().needs
+    }
+
+    /// The GPUs it has, by their numbers in the node's list.
+    pub fn devices(&self) -> Devices {
+        self.shared.state.lock().devices
     }
 
     /// The bytes of a function that a call names.

@@ -42,8 +42,13 @@ pub fn run(args: &Which, json: bool) -> Result<(), Failure> {
         let rows = checks.iter().flat_map(|check| match &check.found {
             Ok(text) => vec![vec!["ok".to_owned(), check.name.to_owned(), text.clone()]],
             Err(failure) => {
-                let hint = failure.hint.iter().map(|hint| vec![String::new(), String::new(), format!("hint: {hint}")]);
-                std::iter::once(vec!["no".to_owned(), check.name.to_owned(), failure.message.clone()]).chain(hint).collect()
+                let hint = failure
+                    .hint
+                    .iter()
+                    .map(|hint| vec![String::new(), String::new(), format!("hint: {hint}")]);
+                std::iter::once(vec!["no".to_owned(), check.name.to_owned(), failure.message.clone()])
+                    .chain(hint)
+                    .collect()
             }
         });
         show::table(&["", "", ""], rows.collect()).iter().skip(1).for_each(|line| show::line(line));

@@ -21,7 +21,9 @@ pub fn run(args: &Join, json: bool) -> Result<(), Failure> {
     }
     if let Some((name, pid)) = running(&plan, &address.to_string(), &node.name) {
         if json {
-            show::json(&json!({"name": name, "address": address.to_string(), "node": node.name, "pid": pid, "already": true}));
+            show::json(
+                &json!({"name": name, "address": address.to_string(), "node": node.name, "pid": pid, "already": true}),
+            );
         }
         show::note(&format!("node {} of cluster {name} runs already, process {pid}", node.name));
         return Ok(());

@@ -27,7 +27,11 @@ pub fn run(args: &Stop, json: bool) -> Result<(), Failure> {
         _ if args.all => ask::all(&home),
         Ok(target) => vec![target],
         // There is nothing to end: that is what was wanted. What a killed head has left goes, too.
-        Err(failure) if failure.code == Code::NoCluster && (!named || sweep(&home, settings.text("name"))) => Vec::new(),
+        Err(failure)
+            if failure.code == Code::NoCluster && (!named || sweep(&home, settings.text("name"))) =>
+        {
+            Vec::new()
+        }
         Err(failure) => return Err(failure),
     };
     if !named || args.all {
@@ -73,7 +77,8 @@ fn sweep(home: &Home, name: &str) -> bool {
 fn stop(target: &Target) -> Result<String, Failure> {
     let answer = target.ask(Question::Stop)?;
     if let (Some(place), Some(head)) = (&target.place, &target.head) {
-        wait_until(GONE_WITHIN, || !place.is_head_alive() && !is_alive(head.pid)).map_err(|()| stuck(target, head.pid))?;
+        wait_until(GONE_WITHIN, || !place.is_head_alive() && !is_alive(head.pid))
+            .map_err(|()| stuck(target, head.pid))?;
         for node in &target.nodes {
             wait_until(GONE_WITHIN, || !is_alive(node.pid)).map_err(|()| stuck(target, node.pid))?;
         }
@@ -83,16 +88,21 @@ fn stop(target: &Target) -> Result<String, Failure> {
         return Ok(format!("cluster {} is stopped", target.name));
     }
     let text = format!("cluster {} is stopped, but these nodes did not go: {}", target.name, left.join(", "));
-    Err(failed(text).hint("they end by themselves when they have been without a head for as long as head_lost says"))
+    Err(failed(text)
+        .hint("they end by themselves when they have been without a head for as long as head_lost says"))
 }
 
 /// The head alone.
 fn stop_head(target: &Target) -> Result<String, Failure> {
     target.ask(Question::StopHead)?;
     if let (Some(place), Some(head)) = (&target.place, &target.head) {
-        wait_until(GONE_WITHIN, || !place.is_head_alive() && !is_alive(head.pid)).map_err(|()| stuck(target, head.pid))?;
+        wait_until(GONE_WITHIN, || !place.is_head_alive() && !is_alive(head.pid))
+            .map_err(|()| stuck(target, head.pid))?;
     }
-    Ok(format!("the head of cluster {} is stopped; paceline start with the same name goes on with it", target.name))
+    Ok(format!(
+        "the head of cluster {} is stopped; paceline start with the same name goes on with it",
+        target.name
+    ))
 }
 
 /// One node: the named one, or this machine's.

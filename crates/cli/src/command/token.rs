@@ -15,6 +15,10 @@ pub fn run(args: &Token, json: bool) -> Result<(), Failure> {
     let token = answer["token"].as_str().unwrap_or_default();
     let address = answer["address"].as_str().unwrap_or("HOST:PORT");
     show::line(&format!("paceline join {address} --token {token}"));
-    show::note(if args.reusable { "for any number of machines" } else { "for one machine, within ten minutes" });
+    show::note(if args.reusable {
+        "for any number of machines"
+    } else {
+        "for one machine, within ten minutes"
+    });
     Ok(())
 }

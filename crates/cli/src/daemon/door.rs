@@ -21,17 +21,19 @@ pub struct Open {
 
 /// Listen on a unix socket of our own and on the port that was asked for.
 pub fn open(listen: &Listen, door: Door, flag: &str) -> Result<Open, Failure> {
-    let unix = unix_name()?;
-    let Address::Unix(name) = &unix else { unreachable!("that is what it makes") };
-    let name = name.clone();
     let host = host(&listen.bind);
     let at = |port| Address::Tcp { host: host.clone(), port };
-    let bind = |port| Listener::bind(&[unix.clone(), at(port)], door.clone());
-    let bound = match bind(listen.port) {
+    // A name of its own for each attempt: the socket of one that failed may close a moment later.
+    let bind = |port| {
+        let unix = unix_name()?;
+        Ok((Listener::bind(&[unix.clone(), at(port)], door.clone())?, unix))
+    };
+    let bound: io::Result<_> = match bind(listen.port) {
         Err(error) if listen.any_port && error.kind() == io::ErrorKind::AddrInUse => bind(0),
         bound => bound,
     };
-    let listener = bound.map_err(|error| refused(&error, &at(listen.port), flag))?;
+    let (listener, unix) = bound.map_err(|error| refused(&error, &at(listen.port), flag))?;
+    let Address::Unix(name) = unix else { unreachable!("that is what it makes") };
     let port = listener.addresses().iter().find_map(|address| match address {
         Address::Tcp { port, .. } => Some(*port),
         Address::Unix(_) => None,
@@ -41,11 +43,13 @@ pub fn open(listen: &Listen, door: Door, flag: &str) -> Result<Open, Failure> {
 
 fn refused(error: &io::Error, address: &Address, flag: &str) -> Failure {
     match error.kind() {
-        io::ErrorKind::AddrInUse => Failure::new(Code::InUse, format!("{address} is in use already"))
-            .hint(format!("choose another port with {flag}, or 0 for any free one; paceline status shows your clusters")),
-        io::ErrorKind::AddrNotAvailable => {
-            failed(format!("{address} is no address of this machine")).hint("--bind takes one of its own, or 0.0.0.0")
+        io::ErrorKind::AddrInUse => {
+            Failure::new(Code::InUse, format!("{address} is in use already")).hint(format!(
+                "choose another port with {flag}, or 0 for any free one; paceline status shows your clusters"
+            ))
         }
+        io::ErrorKind::AddrNotAvailable => failed(format!("{address} is no address of this machine"))
+            .hint("--bind takes one of its own, or 0.0.0.0"),
         io::ErrorKind::PermissionDenied => {
             failed(format!("{address} may not be listened on")).hint("ports below 1024 are for root")
         }
@@ -84,8 +88,11 @@ pub fn told(listen: &Listen, port: u16, seen: Option<IpAddr>) -> Vec<Address> {
 /// What this machine can be reached at from others, IPv4 first.
 fn own_addresses() -> Vec<IpAddr> {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
-    let mut found: Vec<IpAddr> =
-        interfaces.into_iter().filter(|each| !each.is_loopback() && !each.is_link_local()).map(|each| each.ip()).collect();
+    let mut found: Vec<IpAddr> = interfaces
+        .into_iter()
+        .filter(|each| !each.is_loopback() && !each.is_link_local())
+        .map(|each| each.ip())
+        .collect();
     found.sort_by_key(|address| (address.is_ipv6(), *address));
     found
 }
@@ -104,7 +111,13 @@ mod tests {
     use super::*;
 
     fn listen(bind: &str, advertise: Option<&str>) -> Listen {
-        Listen { bind: bind.into(), port: 0, any_port: false, advertise: advertise.map(Into::into), bind_is_default: false }
+        Listen {
+            bind: bind.into(),
+            port: 0,
+            any_port: false,
+            advertise: advertise.map(Into::into),
+            bind_is_default: false,
+        }
     }
 
     #[test]

@@ -68,7 +68,8 @@ pub async fn start(
     };
     // On disk before anything is granted in its name.
     place.write_head(&record)?;
-    let butler = Butler { record: record.clone(), log: log.clone(), keys: keys.clone(), ended: ended.clone() };
+    let butler =
+        Butler { record: record.clone(), log: log.clone(), keys: keys.clone(), ended: ended.clone() };
     let service = service.with_steward(Box::new(butler));
     let service = tokio::spawn({
         let ended = ended.clone();
@@ -116,7 +117,8 @@ fn keys(plan: &Plan, place: &Place) -> Result<Keys, Failure> {
 
 fn fresh(path: &std::path::Path) -> Result<Key, Failure> {
     let key = Key::random()?;
-    key.write(path).map_err(|error| failed(format!("the key cannot be written to {}: {error}", path.display())))?;
+    key.write(path)
+        .map_err(|error| failed(format!("the key cannot be written to {}: {error}", path.display())))?;
     Ok(key)
 }
 
@@ -140,7 +142,8 @@ impl Running {
         match over {
             Ok(Over::Superseded { by }) => {
                 let name = self.place.name();
-                let text = format!("another head of cluster {name} was started after this one, as its start {by}");
+                let text =
+                    format!("another head of cluster {name} was started after this one, as its start {by}");
                 Some(Failure::new(Code::Refused, text).hint("only the one that was started last may go on"))
             }
             Ok(Over::Closed) | Err(_) => None,

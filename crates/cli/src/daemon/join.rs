@@ -108,9 +108,14 @@ pub async fn keep(dial: Dial, node: Handle, ended: Arc<Notify>, headless: Arc<At
 }
 
 /// What opens the head at this address: what was given, or a key that this machine has of it.
-pub fn credential(given: &Credentials, home: &Home, address: &Address) -> Result<Option<Credential>, Failure> {
+pub fn credential(
+    given: &Credentials,
+    home: &Home,
+    address: &Address,
+) -> Result<Option<Credential>, Failure> {
     if let Some(token) = &given.token {
-        let token: Token = token.parse().map_err(|error| usage(format!("the token cannot be read: {error}")))?;
+        let token: Token =
+            token.parse().map_err(|error| usage(format!("the token cannot be read: {error}")))?;
         return Ok(Some(Credential::Token(token)));
     }
     if let Some(path) = &given.key_file {

@@ -28,8 +28,8 @@ use paceline_proto::Address;
 use paceline_registry::{Home, Place};
 use plan::{Plan, Report, Up};
 use python::Python;
-use std::sync::atomic::Ordering;
 use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
@@ -178,7 +178,8 @@ impl Daemon {
     /// Reach the head that is to be joined.
     async fn reach(plan: &Plan, home: &Home, python: Option<&Python>) -> Result<Joined, Failure> {
         let wanted = plan.join.as_ref().expect("there is a head to join");
-        let address: Address = wanted.address.parse().map_err(|error| crate::failure::usage(format!("{error}")))?;
+        let address: Address =
+            wanted.address.parse().map_err(|error| crate::failure::usage(format!("{error}")))?;
         let name = plan.node.as_ref().map_or("", |node| &node.name);
         let mut dial = Dial {
             credential: join::credential(&plan.credentials, home, &address)?,

@@ -32,7 +32,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut lease = self.leases.remove(key.0);
         self.slots.remove(&(lease.node, lease.slot));
         let shape = lease.shape;
-        let queue = self.shapes.entry(shape).or_default();
+        let queue = &mut self.shapes[shape];
         queue.forget_lease(key);
         let calls = lease.take_in_flight();
         queue.in_flight -= calls.len();

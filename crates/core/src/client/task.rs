@@ -1,6 +1,7 @@
 //! A task, from its submission to its outcome.
 
 use super::LeaseKey;
+use super::shapes::ShapeKey;
 use paceline_proto::{
     Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError, TaskId,
 };
@@ -58,18 +59,25 @@ pub enum Outcome {
     /// The program that it is a function of gives no slots.
     NotStarted(Box<NotStarted>),
     /// No node can ever hold it.
-    Unplaceable {
-        needs: Resources,
-        largest: Resources,
-    },
+    Unplaceable(Box<Unplaceable>),
     /// It waited for the head, which was out of reach for so long.
     HeadLost {
         after: Duration,
     },
     /// The task that submitted it waits, and may neither leave its CPUs to it nor run it itself.
     TooDeep {
-        needs: Resources,
+        needs: Box<Resources>,
     },
+}
+
+/// What no node can ever hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unplaceable {
+    pub needs: Resources,
+    /// The most any node has.
+    pub largest: Resources,
+    /// What is missing.
+    pub why: String,
 }
 
 /// Which program could not be started, and why.
@@ -124,7 +132,7 @@ pub(super) struct Task<Ticket> {
     pub ticket: Option<Ticket>,
     pub function: FunctionId,
     pub payload: Bytes,
-    pub shape: Shape,
+    pub shape: ShapeKey,
     pub priority: i32,
     pub retries: u32,
     pub retry_on: RetryOn,

@@ -52,7 +52,9 @@ impl Head {
             let largest = up().map(|(_, node)| node.total).max().unwrap_or_default();
             return format!("no node that is here has {needs}, the largest has {largest}");
         }
-        let full = fitting.iter().map(|(_, node)| format!("{} has {} of {} free", node.name, node.free(), node.total));
+        let full = fitting
+            .iter()
+            .map(|(_, node)| format!("{} has {} of {} free", node.name, node.free(), node.total));
         format!("the nodes that could hold it are in use: {}", full.collect::<Vec<_>>().join(", "))
     }
 }

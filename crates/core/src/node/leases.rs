@@ -22,8 +22,9 @@ impl Node {
         let program = wanted.shape.program;
         let rank = |slot: &super::Slot| match slot.state {
             _ if slot.program != program => None,
-            State::Warm { needs, .. }
-                if slot.client == Some(wanted.client) && needs == wanted.shape.needs =>
+            State::Warm { needs, devices, .. }
+                if slot.client == Some(wanted.client)
+                    && (needs, devices) == (wanted.shape.needs, wanted.devices) =>
             {
                 Some(0)
             }
@@ -47,7 +48,8 @@ impl Node {
             slot.client = Some(wanted.client);
             let total = self.config.total;
             let (needs, own) = (wanted.shape.needs, wanted.shape.program.is_own());
-            let bind = NodeToSlot::Bind { client: wanted.client, needs, total, own };
+            let devices = wanted.devices;
+            let bind = NodeToSlot::Bind { client: wanted.client, needs, total, own, devices };
             out.push(Effect::ToSlot { slot: id, message: bind, connection: None });
         }
         out.push(Effect::ToHead(NodeToHead::Placed { lease: wanted.lease, slot: id }));
@@ -93,7 +95,7 @@ impl Node {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         match slot.state {
             State::Detaching { lease: held, .. } if held.lease == lease => {
-                slot.state = State::Warm { needs: held.shape.needs, until };
+                slot.state = State::Warm { needs: held.shape.needs, devices: held.devices, until };
                 slot.blocked = false;
                 slot.served = true;
                 self.report(held, id, None, out);
@@ -106,7 +108,7 @@ impl Node {
     pub(super) fn cool_surplus(&mut self, now: Tick, out: &mut Vec<Effect>) {
         while !self.kept().fits_in(&self.most()) {
             let warm = self.slots.iter().filter_map(|(&id, slot)| match slot.state {
-                State::Warm { until, needs } if needs != Resources::default() => Some((until, id)),
+                State::Warm { until, needs, .. } if needs != Resources::default() => Some((until, id)),
                 _ => None,
             });
             let Some((_, id)) = warm.min() else { break };

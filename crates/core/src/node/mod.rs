@@ -35,8 +35,8 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, Met, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
 use paceline_proto::{
-    Address, ClientId, Death, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape,
-    SlotId, Start, StartError, Way,
+    Address, ClientId, Death, Devices, Epoch, Facts, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId,
+    Resources, Shape, SlotId, Start, StartError, Way,
 };
 use places::Backoff;
 use programs::Program;
@@ -57,6 +57,8 @@ pub struct Config {
     pub total: Resources,
     /// Where it takes data connections.
     pub addresses: Vec<Address>,
+    /// What the machine is like.
+    pub facts: Facts,
     /// Generic slots kept ready beyond the CPUs.
     pub spares: u64,
     pub heartbeat: Duration,
@@ -86,6 +88,7 @@ impl Config {
             name: String::new(),
             total,
             addresses: Vec::new(),
+            facts: Facts::default(),
             spares: 0,
             heartbeat: Duration::from_secs(2),
             head_lost: Duration::from_secs(60),
@@ -308,6 +311,7 @@ enum State {
     },
     Warm {
         needs: Resources,
+        devices: Devices,
         until: Tick,
     },
     /// Told to leave, and killed at that time, or already killed.
@@ -326,6 +330,7 @@ struct Use {
     holder: ClientId,
     epoch: Epoch,
     secret: LeaseSecret,
+    devices: Devices,
 }
 
 impl Node {

@@ -6,7 +6,7 @@ use paceline_net::secure::{
     Secured, Serves, dial, unix_name,
 };
 use paceline_proto::control::{ClientToHead, HeadToClient};
-use paceline_proto::{Address, ClientId, ClusterId, Epoch};
+use paceline_proto::{Address, ClusterId, Epoch, ProgramId, Start};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -73,11 +73,11 @@ impl Head {
     }
 }
 
-/// Answer every hello.
+/// Answer every word that is long enough to come in pieces.
 async fn welcome(secured: Secured) {
     let (sender, mut receiver) = control::channel::<HeadToClient, ClientToHead>(secured).unwrap();
     while let Ok(Some((message, _))) = receiver.next().await {
-        if let ClientToHead::Hello { .. } = message {
+        if let ClientToHead::Program { .. } = message {
             sender.send(&HeadToClient::Welcome { cluster: ClusterId(7), epoch: Epoch(1) }, vec![]);
         }
     }
@@ -87,12 +87,12 @@ pub fn client() -> Introduction {
     Introduction::new(Role::Client, "nightly", Some(PYTHON))
 }
 
-/// Say hello over a connection, and wait for the welcome.
+/// Say something long over a connection, and wait for the welcome.
 pub fn hello(secured: Secured) {
     run(async {
         let (sender, mut receiver) = control::channel::<ClientToHead, HeadToClient>(secured).unwrap();
-        let name = "x".repeat(300_000);
-        sender.send(&ClientToHead::Hello { client: ClientId(1), name, leases: vec![], met: None }, vec![]);
+        let start = Start { command: vec!["x".repeat(300_000)], ..Start::default() };
+        sender.send(&ClientToHead::Program { program: ProgramId(7), start }, vec![]);
         let (message, _) = receiver.next().await.unwrap().unwrap();
         assert_eq!(message, HeadToClient::Welcome { cluster: ClusterId(7), epoch: Epoch(1) });
     });

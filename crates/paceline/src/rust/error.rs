@@ -37,8 +37,8 @@ pub enum Error {
     /// The program that has the function could not be started.
     #[error("{task} cannot run, for {program} could not be started: {why}{}", quoted(why.words()))]
     NotStarted { task: &'static str, program: String, why: Box<StartError> },
-    #[error("no node can ever hold {task}, which needs {needs}: the largest has {largest}")]
-    Unplaceable { task: &'static str, needs: Resources, largest: Resources },
+    #[error("no node can ever hold {task}, which needs {needs}: {why}")]
+    Unplaceable { task: &'static str, needs: Box<Resources>, why: String },
     /// The head of the cluster was out of reach for as long as anything waits for it.
     #[error("{task} waited for the head of the cluster, which was out of reach for {after:?}")]
     HeadLost { task: &'static str, after: Duration },
@@ -66,6 +66,8 @@ pub enum Error {
     SameName { name: &'static str },
     #[error("the cluster could not be started: {0}")]
     Start(Arc<io::Error>),
+    #[error("{0}")]
+    Connect(Arc<crate::remote::Error>),
 }
 
 fn listed(known: &[String]) -> String {
@@ -128,13 +130,16 @@ impl Error {
             Error::InSlot => "in-slot",
             Error::SameName { .. } => "same-name",
             Error::Start(_) => "not-started",
+            Error::Connect(_) => "connection-failed",
         }
     }
 
     /// What may help, if anything is known to.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            Error::Failed { .. } | Error::Cancelled { .. } | Error::Start(_) => return None,
+            Error::Failed { .. } | Error::Cancelled { .. } | Error::Start(_) | Error::Connect(_) => {
+                return None;
+            }
             Error::Panicked { .. } => "the slot lives on; the location is in the task's own code",
             Error::SlotDied { .. } => "allow more retries if the task is safe to run again",
             Error::Poison { .. } => "look for abort, exit, stack overflow or memory in the task",
@@ -149,7 +154,7 @@ impl Error {
                 }
             },
             Error::NoSuchTask { .. } => "is the function marked #[paceline::task] and its crate linked?",
-            Error::Unplaceable { .. } => "ask for fewer CPUs, or start the cluster with more",
+            Error::Unplaceable { .. } => "ask for less, or start the cluster with more",
             Error::HeadLost { .. } => "is the head running and reachable? then submit the task again",
             Error::Encode { .. } => "derive serde::Serialize, and use string or integer keys in maps",
             Error::Decode { .. } => "types whose Serialize and Deserialize differ cannot travel",
@@ -181,7 +186,9 @@ impl Error {
             Outcome::NotStarted(failed) => {
                 Error::NotStarted { task, program: failed.path, why: Box::new(failed.why) }
             }
-            Outcome::Unplaceable { needs, largest } => Error::Unplaceable { task, needs, largest },
+            Outcome::Unplaceable(refused) => {
+                Error::Unplaceable { task, needs: Box::new(refused.needs), why: refused.why }
+            }
             Outcome::HeadLost { after } => Error::HeadLost { task, after },
             Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }

@@ -186,7 +186,14 @@ impl Model {
                 self.handle(Event::FromHead(message));
             }
             let secret = LeaseSecret::default();
-            let place = HeadToNode::Place { lease, client, shape, holder: client, secret };
+            let place = HeadToNode::Place {
+                lease,
+                client,
+                shape,
+                holder: client,
+                secret,
+                devices: Devices::default(),
+            };
             self.handle(Event::FromHead(place.clone()));
             if self.random.below(8) == 0 && self.leases.contains(&lease) {
                 self.handle(Event::FromHead(place));
