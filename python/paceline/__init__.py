@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from paceline._future import Future
     from paceline._map import map
     from paceline._native import __version__
+    from paceline._placement import Placement
     from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
     from paceline._waiting import as_completed, wait
@@ -81,6 +82,7 @@ __all__ = [
     "NotConnected",
     "OutOfMemory",
     "PacelineError",
+    "Placement",
     "PoisonTask",
     "Program",
     "ProgramNotStarted",
@@ -122,6 +124,7 @@ _HOMES = {
     "cancel": "_cancelling",
     "current": "_current",
     "Future": "_future",
+    "Placement": "_placement",
     "Program": "_program",
     "RemoteFunction": "_remote",
     "__version__": "_native",

@@ -27,6 +27,7 @@ from paceline.errors import ClusterClosed, NotConnected, PacelineError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, NoReturn, TypedDict
 
     from paceline._address import Target
@@ -39,6 +40,14 @@ if TYPE_CHECKING:
         queue_tasks: int | None
         queue_bytes: int | None
         result_bytes: int | None
+
+
+    class Size(TypedDict):
+        """What a cluster inside this program has beside CPUs."""
+
+        gpus: int
+        memory: int
+        resources: tuple[tuple[str, float], ...]
 
 
 SPARES = 1
@@ -78,6 +87,8 @@ class Cluster(_Holder):
         self._limits: Limits = limits or {"queue_tasks": None, "queue_bytes": None, "result_bytes": None}
         self._closed = False
         self._depth = 0
+        self._size: Size = {"gpus": 0, "memory": 0, "resources": ()}
+        self._standing = (1, 0)
         self._surroundings: tuple[str, list[str]] | None = None
 
     @property
@@ -176,6 +187,8 @@ class Cluster(_Holder):
                     self._session = self._target.connect(directory, path, _unset_thread_counts(), self._limits)
                 else:
                     self._session = self._embedded(directory, path)
+                if self._standing != (1, 0):
+                    self._session.set_standing(*self._standing)
                 self._surroundings = (directory, path)
                 _follow()
             return self._session
@@ -191,6 +204,7 @@ class Cluster(_Holder):
             path=path,
             environment=_unset_thread_counts(),
             **self._limits,
+            **self._size,
         )
 
     def _refresh(self) -> None:
@@ -216,6 +230,11 @@ def connect(
     address: str | None = None,
     *,
     cpus: int | None = None,
+    gpus: int | None = None,
+    memory: int | str | None = None,
+    resources: Mapping[str, float] | None = None,
+    weight: int = 1,
+    priority: int = 0,
     name: str | None = None,
     password: str | None = None,
     key_file: str | os.PathLike[str] | None = None,
@@ -227,7 +246,9 @@ def connect(
     slot for each CPU this process may use.
 
     It becomes the current cluster: remote functions run there. It ends with `close`, at the end of its `with`
-    block, by `shutdown`, or with the program. `cpus` sets the size of one inside this program; `name` is what this
+    block, by `shutdown`, or with the program. `cpus`, `gpus`, `memory` (bytes, or "8GB") and `resources` (amounts by
+    names of your own) are the size of one inside this program. When several programs want more than there is, each gets
+    a share that goes by its `weight`, and those of a higher `priority` come first; `name` is what this
     program is called in the status of the cluster. Without an address, that of the variable `PACELINE_ADDRESS` is used
     if it is set; the address "auto" is the cluster of yours that runs on this machine.
 
@@ -249,17 +270,18 @@ def connect(
         "queue_bytes": _at_least("queue_bytes", queue_bytes, 0),
         "result_bytes": _at_least("result_bytes", result_bytes, 0),
     }
+    standing = (whole_number("weight", weight, least=1), whole_number("priority", priority))
     address = address or os.environ.get("PACELINE_ADDRESS") or None
     if _slot.number is None and address is not None:
         from paceline._address import Target
 
-        if cpus is not None:
+        if (cpus, gpus, memory, resources) != (None, None, None, None):
             raise PacelineError(
-                f"cpus= is the size of a cluster inside this program, and the one at {address} has its own",
-                hint="leave out cpus=, or the address (and unset PACELINE_ADDRESS) to run inside this program",
+                f"cpus=, gpus=, memory= and resources= are the size of a cluster inside this program, and the one at {address} has its own",
+                hint="leave them out, or the address (and unset PACELINE_ADDRESS) to run inside this program",
             )
         target = Target(address, name, password, None if key_file is None else os.fspath(key_file))
-        return _opened(Cluster(1, name, limits, target))
+        return _opened(Cluster(1, name, limits, target), standing)
     if password is not None or key_file is not None:
         raise PacelineError(
             "password= and key_file= are for a cluster at an address, and none was given",
@@ -272,11 +294,20 @@ def connect(
     else:
         cpus = whole_number("cpus", cpus, least=1)
     cluster = Cluster(cpus, name, limits)
-    return cluster if _slot.number is not None else _opened(cluster)
+    if gpus is not None or memory is not None or resources is not None:
+        from paceline._placement import amount_of_bytes, custom_resources
+
+        cluster._size = {
+            "gpus": whole_number("gpus", gpus or 0, least=0),
+            "memory": amount_of_bytes("memory", memory),
+            "resources": custom_resources(resources),
+        }
+    return cluster if _slot.number is not None else _opened(cluster, standing)
 
 
-def _opened(cluster: Cluster) -> Cluster:
+def _opened(cluster: Cluster, standing: tuple[int, int] = (1, 0)) -> Cluster:
     """The cluster, started and current."""
+    cluster._standing = standing
     _watch_process()
     cluster._start()
     with _lock:

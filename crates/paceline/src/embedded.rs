@@ -8,7 +8,7 @@
 use crate::host::{Host, Opened};
 use paceline_core::{head, node};
 use paceline_net::{fds, signals};
-use paceline_proto::{ClusterId, Epoch, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
+use paceline_proto::{ClusterId, Epoch, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
 use rustix::fd::OwnedFd;
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -31,6 +31,10 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Config {
     pub cpus: u64,
+    /// What it has beside the CPUs; without memory, all that this process may use.
+    pub more: Resources,
+    /// What its custom resources are called.
+    pub resources: Vec<String>,
     /// Slots kept ready beyond the CPUs.
     pub spares: u64,
     /// Starts the zygote; the number of its socket is appended.
@@ -79,10 +83,15 @@ impl Embedded {
         let secret: [u8; 32] = secret.try_into().expect("the rest is as long");
         let cluster = ClusterId(u128::from_le_bytes(*cluster));
         let (head_service, head) = paceline_head::service(head::Config::new(cluster, Epoch(1), secret));
+        let more = match config.more.memory() {
+            0 => config.more.and_memory(paceline_node::hardware::usable_memory()),
+            _ => config.more,
+        };
         let node_config = node::Config {
             name: config.name.clone(),
+            facts: Facts { resources: config.resources, ..Facts::default() },
             spares: config.spares,
-            ..node::Config::new(NODE, Incarnation(1), Resources::cpus(config.cpus))
+            ..node::Config::new(NODE, Incarnation(1), more.plus(&Resources::cpus(config.cpus)))
         };
         let options = paceline_node::Options {
             config: node_config,

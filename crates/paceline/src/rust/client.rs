@@ -5,7 +5,7 @@ use super::task::{self, Task};
 use super::{Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
 use crate::remote::{Credentials, Target};
-use crate::{FunctionId, Limits, ProgramId, Session, Start};
+use crate::{FunctionId, Limits, ProgramId, Resources, Session, Start};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -103,6 +103,8 @@ impl Builder {
         }
         let limits = self.limits();
         let config = Config {
+            more: Resources::default(),
+            resources: Vec::new(),
             cpus,
             spares: SPARES,
             command: slot_main::command(),
