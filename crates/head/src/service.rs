@@ -232,7 +232,9 @@ impl Service {
         match self.core.nodes_named(name)[..] {
             [node] => Ok(node),
             [] => {
-                let names: Vec<String> = self.core.status().nodes.into_iter().map(|node| node.name).collect();
+                let mut names: Vec<String> =
+                    self.core.status().nodes.into_iter().map(|node| node.name).collect();
+                names.sort();
                 let names = if names.is_empty() { "none".into() } else { names.join(", ") };
                 Err(format!("there is no node {name} in this cluster; its nodes: {names}"))
             }
