@@ -130,6 +130,9 @@ class Session:
     def close(self) -> int:
         """End the cluster. Returns how many tasks were cancelled by it. Harmless when repeated."""
 
+def usable_cpus(affinity: int, root: str, environment: dict[str, str]) -> int:
+    """How many CPUs affinity, control groups and Slurm leave to this process."""
+
 def wait(futures: Sequence[Future[Any]], n: int, timeout: float | None) -> None:
     """Block until `n` of the futures are done or the time is over."""
 

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod death;
+pub mod hardware;
 mod memory;
 mod news;
 mod opening;

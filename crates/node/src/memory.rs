@@ -4,10 +4,12 @@
 //! one that is nearest. `PACELINE_MEMORY_LIMIT` puts another in their place: so many bytes (`2G` will do) for the slots
 //! together, or `off`.
 
+use crate::hardware;
+use crate::hardware::groups::{self, Group};
 use paceline_proto::{DeathCause, MemoryUse, OutOfMemory, SlotId};
 use rustix::process::Pid;
 use std::fs::read_to_string;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 const SETTING: &str = "PACELINE_MEMORY_LIMIT";
@@ -134,17 +136,8 @@ fn machine_kills() -> u64 {
     count(&read("/proc/vmstat"), "oom_kill")
 }
 
-/// A control group of memory, of either version.
-struct Group {
-    directory: PathBuf,
-    second: bool,
-}
-
+/// What a control group of memory says.
 impl Group {
-    fn file(&self, name: &str) -> String {
-        read(self.directory.join(name))
-    }
-
     /// None if it has no bound, which a version 1 group says with a huge number.
     fn reading(&self) -> Option<Reading> {
         let (limit, used) = if self.second {
@@ -152,66 +145,39 @@ impl Group {
         } else {
             ("memory.limit_in_bytes", "memory.usage_in_bytes")
         };
-        let limit = self.file(limit).trim().parse().ok().filter(|limit| *limit < 1 << 60)?;
-        let used: u64 = self.file(used).trim().parse().ok()?;
+        let limit = self.read(limit).trim().parse().ok().filter(|limit| *limit < 1 << 60)?;
+        let used: u64 = self.read(used).trim().parse().ok()?;
         let mut reading = Reading { used, limit };
         if reading.nearly_full() {
             // Files that the kernel keeps in memory go first, when it needs them to.
             let name = if self.second { "inactive_file" } else { "total_inactive_file" };
-            reading.used = used.saturating_sub(count(&self.file("memory.stat"), name));
+            reading.used = used.saturating_sub(count(&self.read("memory.stat"), name));
         }
         Some(reading)
     }
 
     fn kills(&self) -> u64 {
         let name = if self.second { "memory.events" } else { "memory.oom_control" };
-        count(&self.file(name), "oom_kill")
+        count(&self.read(name), "oom_kill")
     }
 }
 
-/// The groups this process is in, from its own upwards. In a container the path may be the host's and not exist here:
-/// then what is left is the mount itself, which is our own group.
+/// Those of this process, from its own upwards.
 fn groups(root: &Path) -> Vec<Group> {
-    let lines = read(root.join("proc/self/cgroup"));
-    let mounts = root.join("sys/fs/cgroup");
-    let mut found = Vec::new();
-    for line in lines.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let second = controllers.is_empty();
-        if !second && !controllers.split(',').any(|name| name == "memory") {
-            continue;
-        }
-        let mount = if second { mounts.clone() } else { mounts.join("memory") };
-        let file = if second { "memory.current" } else { "memory.usage_in_bytes" };
-        for group in Path::new(path.trim_start_matches('/')).ancestors() {
-            let directory = mount.join(group);
-            if directory.join(file).exists() {
-                found.push(Group { directory, second });
-            }
-        }
-    }
-    found
+    let exists = |group: &Group| {
+        let file = if group.second { "memory.current" } else { "memory.usage_in_bytes" };
+        group.directory.join(file).exists()
+    };
+    groups::of(root, "memory").into_iter().filter(exists).collect()
 }
 
 fn bound(text: &str) -> Bound {
-    let text = text.trim();
-    if text.eq_ignore_ascii_case("off") {
-        return Bound::Nothing;
-    }
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let unit = match text[digits.len()..].trim().to_ascii_uppercase().trim_end_matches('B') {
-        "" => 1,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        "T" => 1 << 40,
-        _ => 0,
-    };
-    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
-        Some(limit) if limit > 0 => Bound::Slots(limit),
-        _ => {
-            tracing::warn!(%text, "{SETTING} is neither a number of bytes nor off");
+    match text.parse() {
+        Ok(hardware::Memory::Auto) => Bound::Machine,
+        Ok(hardware::Memory::Unlimited) => Bound::Nothing,
+        Ok(hardware::Memory::Bytes(limit)) => Bound::Slots(limit),
+        Err(hardware::NotASize { text }) => {
+            tracing::warn!(%text, "{SETTING} is neither a number of bytes nor auto nor unlimited");
             Bound::Machine
         }
     }
@@ -238,6 +204,8 @@ mod tests {
     #[test]
     fn the_setting() {
         assert_eq!(bound("off"), Bound::Nothing);
+        assert_eq!(bound("unlimited"), Bound::Nothing);
+        assert_eq!(bound("auto"), Bound::Machine);
         assert_eq!(bound("2G"), Bound::Slots(2 << 30));
         assert_eq!(bound(" 300 MB"), Bound::Slots(300 << 20));
         assert_eq!(bound("12345"), Bound::Slots(12345));

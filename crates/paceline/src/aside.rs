@@ -8,7 +8,6 @@
 //! * AS-3: a disk that does not take a result leaves it in memory; the user is told once.
 //! * AS-4: in a forked child the file is the parent's: it is neither read nor changed.
 
-use crate::memory;
 use crate::session::generation;
 use paceline_core::client::Outcome;
 use paceline_net::scratch::{self, Scratch};
@@ -109,7 +108,7 @@ impl Aside {
     }
 
     fn budget(&self) -> usize {
-        *self.budget.get_or_init(|| (memory::usable() / SHARE) as usize)
+        *self.budget.get_or_init(|| (paceline_node::hardware::usable_memory() / SHARE) as usize)
     }
 
     fn is_over(&self) -> bool {

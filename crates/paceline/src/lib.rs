@@ -30,7 +30,6 @@ pub mod embedded;
 #[doc(hidden)]
 pub mod exchange;
 mod host;
-mod memory;
 mod nested;
 mod notify;
 mod pump;
@@ -47,6 +46,7 @@ pub use exchange::array::{Array, Element};
 pub use notify::{Notice, Notifier, in_callback};
 pub use paceline_core::client::{Charge, Here, Lost, LostCause, NotStarted, Outcome, RetryOn, Spec, Waiting};
 pub use paceline_macros::task;
+pub use paceline_node::hardware;
 pub use paceline_proto::{
     Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, ProgramId, Resources, Shape, SlotId, Start,
     StartError, TaskId,

@@ -1,8 +1,8 @@
 //! The Rust core as a Python module: `paceline._native`.
 //!
 //! The only crate that knows Python. Small files: values ([`values`], [`scalar`]; to other languages [`message`]), the
-//! client's classes ([`session`], [`function`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), and the slot's
-//! side ([`zygote`], [`slot`]).
+//! client's classes ([`session`], [`function`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), what the
+//! machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`]).
 //!
 //! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
 //! * PY-2: every wait releases the interpreter lock and lets Ctrl-C through within 100 ms.
@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 
 mod function;
 mod future;
+mod machine;
 mod map;
 mod message;
 mod outcome;
@@ -36,6 +37,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::Session>()?;
     module.add_class::<zygote::Zygote>()?;
     module.add_class::<zygote::Birth>()?;
+    module.add_function(wrap_pyfunction!(machine::usable_cpus, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::wait, module)?)?;
     module.add_function(wrap_pyfunction!(session::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(slot::current, module)?)?;

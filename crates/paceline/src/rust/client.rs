@@ -101,7 +101,7 @@ impl Builder {
             return Err(Error::NotInitialised);
         }
         task::registry().map_err(|name| Error::SameName { name })?;
-        let cpus = self.cpus.unwrap_or_else(usable_cpus);
+        let cpus = self.cpus.unwrap_or_else(paceline_node::hardware::usable_cpus);
         if cpus == 0 {
             return Err(Error::NotANumberOfCpus { cpus: 0.0 });
         }
@@ -225,10 +225,6 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.session.close();
     }
-}
-
-fn usable_cpus() -> u64 {
-    std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64)
 }
 
 /// Show what tasks print, with the number of the slot before each line.
