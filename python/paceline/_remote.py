@@ -53,7 +53,7 @@ else:
 
 
 DEFAULTS: Options = {"cpus": 1.0, "retries": 3, "retry_on": ("slot", "node"), "timeout": None, "priority": 0}
-CAUSES = ("slot", "node", "timeout", "error")
+CAUSES = ("slot", "node", "timeout", "error", "memory")
 LOOKAHEAD = 256
 WRAPPED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
 
@@ -325,8 +325,8 @@ def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     """Make a function remote: calling it runs it in a slot of the current cluster.
 
     `cpus` is how much of a node it takes. `retries` is how often it runs again for the causes in `retry_on`:
-    `"slot"` and `"node"` (the process or machine was lost; these two by default), `"timeout"`, and `"error"`
-    for its own exceptions. `timeout` is how many seconds one run may take. `priority` puts it before others
+    `"slot"` and `"node"` (the process or machine was lost; these two by default), `"timeout"`, `"error"` for its
+    own exceptions, and `"memory"` if it took more than its `memory`. `timeout` is how many seconds one run may take. `priority` puts it before others
     (higher goes first).
 
     >>> import paceline as pl

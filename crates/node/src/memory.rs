@@ -5,7 +5,7 @@
 //! together, or `off`.
 
 use crate::hardware;
-use crate::hardware::groups::{self, Group};
+use paceline_net::cgroup::{self, Group};
 use paceline_proto::{DeathCause, MemoryUse, OutOfMemory, SlotId};
 use rustix::process::Pid;
 use std::fs::read_to_string;
@@ -66,7 +66,7 @@ impl Memory {
     pub(crate) fn new() -> Memory {
         let groups = groups(Path::new("/"));
         let bound = std::env::var(SETTING).map_or(Bound::Machine, |text| bound(&text));
-        let group_kills = groups.first().map_or(0, Group::kills);
+        let group_kills = groups.first().map_or(0, kills);
         Memory { bound, groups, group_kills, machine_kills: machine_kills() }
     }
 
@@ -82,7 +82,7 @@ impl Memory {
                 Some(Reading { used: slots.iter().map(|(_, pid)| size_of_process(*pid)).sum(), limit })
             }
             Bound::Machine => {
-                let groups = self.groups.iter().filter_map(Group::reading);
+                let groups = self.groups.iter().filter_map(reading);
                 groups.chain(machine()).reduce(Reading::fuller)
             }
         }
@@ -94,7 +94,7 @@ impl Memory {
         if cause != DeathCause::Signal(9) {
             return OutOfMemory::No;
         }
-        let group = self.groups.first().map_or(0, Group::kills);
+        let group = self.groups.first().map_or(0, kills);
         let machine = machine_kills();
         let in_group = std::mem::replace(&mut self.group_kills, group) < group;
         let anywhere = std::mem::replace(&mut self.machine_kills, machine) < machine;
@@ -107,7 +107,7 @@ impl Memory {
     }
 
     fn limit(&self) -> u64 {
-        let groups = self.groups.iter().filter_map(Group::reading);
+        let groups = self.groups.iter().filter_map(reading);
         groups.chain(machine()).map(|reading| reading.limit).min().unwrap_or(0)
     }
 }
@@ -136,30 +136,28 @@ fn machine_kills() -> u64 {
     count(&read("/proc/vmstat"), "oom_kill")
 }
 
-/// What a control group of memory says.
-impl Group {
-    /// None if it has no bound, which a version 1 group says with a huge number.
-    fn reading(&self) -> Option<Reading> {
-        let (limit, used) = if self.second {
-            ("memory.max", "memory.current")
-        } else {
-            ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        };
-        let limit = self.read(limit).trim().parse().ok().filter(|limit| *limit < 1 << 60)?;
-        let used: u64 = self.read(used).trim().parse().ok()?;
-        let mut reading = Reading { used, limit };
-        if reading.nearly_full() {
-            // Files that the kernel keeps in memory go first, when it needs them to.
-            let name = if self.second { "inactive_file" } else { "total_inactive_file" };
-            reading.used = used.saturating_sub(count(&self.read("memory.stat"), name));
-        }
-        Some(reading)
+/// How full a control group of memory is. None if it has no bound, which a version 1 group says with a huge number.
+fn reading(group: &Group) -> Option<Reading> {
+    let (limit, used) = if group.second {
+        ("memory.max", "memory.current")
+    } else {
+        ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    };
+    let limit = group.read(limit).trim().parse().ok().filter(|limit| *limit < 1 << 60)?;
+    let used: u64 = group.read(used).trim().parse().ok()?;
+    let mut reading = Reading { used, limit };
+    if reading.nearly_full() {
+        // Files that the kernel keeps in memory go first, when it needs them to.
+        let name = if group.second { "inactive_file" } else { "total_inactive_file" };
+        reading.used = used.saturating_sub(count(&group.read("memory.stat"), name));
     }
+    Some(reading)
+}
 
-    fn kills(&self) -> u64 {
-        let name = if self.second { "memory.events" } else { "memory.oom_control" };
-        count(&self.read(name), "oom_kill")
-    }
+/// How many of its processes the kernel has ended.
+fn kills(group: &Group) -> u64 {
+    let name = if group.second { "memory.events" } else { "memory.oom_control" };
+    count(&group.read(name), "oom_kill")
 }
 
 /// Those of this process, from its own upwards.
@@ -168,7 +166,7 @@ fn groups(root: &Path) -> Vec<Group> {
         let file = if group.second { "memory.current" } else { "memory.usage_in_bytes" };
         group.directory.join(file).exists()
     };
-    groups::of(root, "memory").into_iter().filter(exists).collect()
+    cgroup::of(root, "memory").into_iter().filter(exists).collect()
 }
 
 fn bound(text: &str) -> Bound {
@@ -249,8 +247,8 @@ mod tests {
         write("sys/fs/cgroup/job/memory.max", "max\n");
         write("sys/fs/cgroup/job/memory.events", "oom 3\noom_kill 2\n");
         let found = groups(&root);
-        let readings: Vec<_> = found.iter().map(Group::reading).collect();
-        let kills: Vec<_> = found.iter().map(Group::kills).collect();
+        let readings: Vec<_> = found.iter().map(reading).collect();
+        let kills: Vec<_> = found.iter().map(kills).collect();
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(readings, [Some(Reading { used: 600, limit: 1000 }), None]);
         assert_eq!(kills, [4, 2]);

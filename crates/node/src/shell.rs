@@ -48,6 +48,8 @@ pub(crate) struct Shell {
     wake: Option<Tick>,
     /// When to look at memory next, if somebody uses it.
     look_at: u64,
+    /// When to look next at slots that have limits.
+    look_at_limits: u64,
     closed: bool,
 }
 
@@ -81,6 +83,7 @@ impl Shell {
             offered: 0,
             wake: None,
             look_at: 0,
+            look_at_limits: 0,
             closed: false,
         }
     }
@@ -105,6 +108,17 @@ impl Shell {
         if let Some((reading, slots)) = found.filter(|(reading, _)| reading.nearly_full()) {
             self.step(Event::Memory { used: reading.used, limit: reading.limit, slots });
         }
+    }
+
+    /// When to look at slots that may have only so much. Never if there is none.
+    pub(crate) fn limits_wake(&self) -> Option<u64> {
+        self.core.limits().next().map(|_| self.look_at_limits)
+    }
+
+    pub(crate) fn on_limits_wake(&mut self) {
+        let (sizes, pause) = self.slots.look_at_limits(self.core.limits());
+        self.look_at_limits = clock::now() + pause.as_nanos() as u64;
+        self.step(Event::Sizes(sizes));
     }
 
     /// Whether the core has nothing more to wait for.
@@ -284,6 +298,8 @@ impl Shell {
             }
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
+            Effect::Exceeded { slot, used, limit } => self.slots.end_for_limit(slot, used, limit),
+            Effect::Confine { slot, limit } => self.slots.confine(slot, limit),
             Effect::Refuse { connection } => drop(self.connections.remove(&connection)),
             Effect::ForgetSlot { slot } => self.slots.forget(slot),
             Effect::Stray { slot, text } => {

@@ -105,6 +105,7 @@ impl Session {
             node_lost: retry_on.iter().any(|cause| cause == "node"),
             timeout: retry_on.iter().any(|cause| cause == "timeout"),
             raised: retry_on.iter().any(|cause| cause == "error"),
+            memory: retry_on.iter().any(|cause| cause == "memory"),
         };
         let timeout = waiting::timeout(timeout).unwrap_or(Duration::ZERO);
         let (program, wire) = match program {

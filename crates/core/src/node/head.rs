@@ -90,7 +90,10 @@ impl Node {
                     out.push(Effect::ToHead(NodeToHead::Placed { lease: wanted.lease, slot }));
                 }
             }
-            None if self.phase != Phase::Open || !self.knows_program(wanted.shape.program) => {
+            None if self.phase != Phase::Open
+                || !self.knows_program(wanted.shape.program)
+                || !self.has_devices(wanted.devices) =>
+            {
                 out.push(Effect::ToHead(NodeToHead::Ended { lease: wanted.lease, death: None }));
             }
             None => {

@@ -13,9 +13,12 @@
 //!   at most lately, as long as the leases alone do not.
 //! * ND-7: a task that waits for others does not need its CPUs; at most `max_blocked` do so at once.
 //! * ND-8: a slot is of one program for life, and ends with that program's zygote.
+//! * ND-9: a slot has the GPUs it was bound to until its process is gone, warm and ending ones too: whoever gets them
+//!   next finds nobody there.
 
 mod blocked;
 mod check;
+mod devices;
 mod head;
 mod leases;
 mod leaving;
@@ -29,6 +32,7 @@ mod tests;
 
 use crate::alarm::Alarm;
 use crate::time::Tick;
+use devices::Held;
 use paceline_proto::control::{HeadToNode, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
 use paceline_proto::{
     ClientId, Death, Devices, Facts, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId,
@@ -50,6 +54,8 @@ pub struct Config {
     pub total: Resources,
     /// What the machine is like.
     pub facts: Facts,
+    /// What user code knows its GPUs by, in the order of their numbers; those themselves if nothing is said.
+    pub gpu_ids: Vec<u8>,
     /// Generic slots kept ready beyond the CPUs.
     pub spares: u64,
     pub heartbeat: Duration,
@@ -77,6 +83,7 @@ impl Config {
             name: String::new(),
             total,
             facts: Facts::default(),
+            gpu_ids: Vec::new(),
             spares: 0,
             heartbeat: Duration::from_secs(2),
             head_lost: Duration::from_secs(60),
@@ -132,6 +139,8 @@ pub enum Event {
         limit: u64,
         slots: Vec<(SlotId, u64)>,
     },
+    /// These slots have so many bytes, with all they have started: of those that [`Node::limits`] names.
+    Sizes(Vec<(SlotId, u64)>),
     /// The node is to end.
     Close,
     /// It is to end when what it runs has come to its end, or after this long.
@@ -177,6 +186,17 @@ pub enum Effect {
         slot: SlotId,
         limit: u64,
     },
+    /// Kill the slot's process group, and say of its death that it had more than its `limit`.
+    Exceeded {
+        slot: SlotId,
+        used: u64,
+        limit: u64,
+    },
+    /// See to it that the slot cannot have much more than this many bytes, if the system helps.
+    Confine {
+        slot: SlotId,
+        limit: u64,
+    },
     /// Close this connection.
     Refuse {
         connection: u64,
@@ -207,7 +227,7 @@ pub struct Node {
     programs: BTreeMap<ProgramId, Program>,
     slots: BTreeMap<SlotId, Slot>,
     forked: u64,
-    /// Leases without a slot: there is no zygote, or their place backs off.
+    /// Leases without a slot: there is no zygote, their place backs off, or a process that had their GPUs still ends.
     pending: VecDeque<Use>,
     /// Ends that the head has not heard of, because it is out of reach.
     unreported: Vec<(Placement, Option<Death>)>,
@@ -262,8 +282,12 @@ struct Slot {
     served: bool,
     /// Whose it is; for life.
     client: Option<ClientId>,
+    /// The GPUs it may hold; for life.
+    held: Held,
     /// Its task waits for others.
     blocked: bool,
+    /// It is to end because it had more memory than it may.
+    exceeded: bool,
     state: State,
 }
 
@@ -278,7 +302,6 @@ enum State {
     },
     Warm {
         needs: Resources,
-        devices: Devices,
         until: Tick,
     },
     /// Told to leave, and killed at that time, or already killed.
@@ -342,6 +365,7 @@ impl Node {
             Event::Connection { connection, lease } => self.on_connection(now, connection, lease, out),
             Event::Output { slot, stream, text } => self.on_output(slot, stream, text, out),
             Event::Memory { used, limit, slots } => self.on_memory(used, limit, &slots, out),
+            Event::Sizes(sizes) => self.on_sizes(&sizes, out),
             Event::Close => self.on_close(now, out),
             Event::Leave { within } => self.on_leave(now, within, out),
             Event::Tick => {}

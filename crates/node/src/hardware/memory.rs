@@ -1,7 +1,7 @@
 //! How much memory this process may use.
 
-use super::groups::{self, Group};
 use super::{NotASize, read, size};
+use paceline_net::cgroup::{self, Group};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -52,7 +52,7 @@ pub fn usable() -> u64 {
 }
 
 fn usable_under(root: &Path, variable: impl Fn(&str) -> Option<String>) -> u64 {
-    let groups = groups::of(root, "memory").into_iter().filter_map(|group| limit(&group));
+    let groups = cgroup::of(root, "memory").into_iter().filter_map(|group| limit(&group));
     // In megabytes. What a job step may have is said per node or per CPU.
     let number = |name: &str| variable(name)?.trim().parse::<u64>().ok().filter(|count| *count > 0);
     let per_cpu = || Some(number("SLURM_MEM_PER_CPU")? * number("SLURM_CPUS_ON_NODE")?);

@@ -11,7 +11,6 @@
 
 mod cpus;
 mod gpus;
-pub(crate) mod groups;
 mod memory;
 mod size;
 

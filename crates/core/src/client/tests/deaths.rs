@@ -183,7 +183,8 @@ fn a_slot_that_ended_to_stop_a_call_is_no_charge() {
 
 #[test]
 fn deaths_repeat_only_what_was_asked_for() {
-    let retry_on = RetryOn { slot_lost: false, node_lost: false, timeout: false, raised: false };
+    let retry_on =
+        RetryOn { slot_lost: false, node_lost: false, timeout: false, raised: false, memory: false };
     let mut bench = Bench::with_leases(1);
     bench.submit_as(|spec| Spec { retry_on, ..spec });
     bench.said(A);
