@@ -42,9 +42,11 @@ enum Fault {
     ClientLeaves,
     /// A node has hardly any memory left.
     ShortOfMemory,
+    /// A task has more memory than it asked for.
+    Exceeds,
 }
 
-const KINDS: [Fault; 16] = [
+const KINDS: [Fault; 17] = [
     Fault::KillAny,
     Fault::KillRunning,
     Fault::KillUnsent,
@@ -61,6 +63,7 @@ const KINDS: [Fault; 16] = [
     Fault::KillClient,
     Fault::ClientLeaves,
     Fault::ShortOfMemory,
+    Fault::Exceeds,
 ];
 
 /// How many clients there ever are.
@@ -142,6 +145,10 @@ impl Sim {
             Fault::ShortOfMemory => {
                 let node = self.random.below(self.nodes.len());
                 self.memory_is_short(node);
+            }
+            Fault::Exceeds => {
+                let node = self.random.below(self.nodes.len());
+                self.task_exceeds(node);
             }
         }
     }
