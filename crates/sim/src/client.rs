@@ -180,13 +180,11 @@ impl Sim {
             ClientToHead::Hello { .. } | ClientToHead::Program { .. } | ClientToHead::Release { .. } => {
                 Repeat::Later
             }
-            ClientToHead::Want { .. } | ClientToHead::Under { .. } => Repeat::AtOnce,
             ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
             ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
                 Repeat::AtOnce
             }
-            ClientToHead::Bye => Repeat::Never,
         };
         self.note(|_| format!("client {client} -> head: {message:?}"));
         if let Some(link) = self.clients[client].head {
@@ -225,8 +223,8 @@ impl Sim {
             | HeadToClient::ProgramFailed { .. }
             | HeadToClient::Answer { .. }
             | HeadToClient::Bye
-            | HeadToClient::Unplaceable { .. } => {}
-            HeadToClient::Unplaceable { .. } | HeadToClient::Waits { .. } => {}
+            | HeadToClient::Unplaceable { .. }
+            | HeadToClient::Waits { .. } => {}
         }
         self.client_handles(client, Event::FromHead(message));
     }
