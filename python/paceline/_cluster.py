@@ -21,10 +21,11 @@ from contextvars import ContextVar
 
 from paceline import _slot
 from paceline._checks import whole_number
-from paceline.errors import ClusterClosed, NotConnected, PacelineError
+from paceline.errors import ClusterClosed, NoSuchHardware, NotConnected, PacelineError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, NoReturn, TypedDict
 
     from paceline._native import Session
@@ -68,8 +69,18 @@ class Cluster(_Holder):
     2
     """
 
-    def __init__(self, cpus: int, name: str | None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        cpus: int,
+        name: str | None,
+        limits: Limits | None = None,
+        *,
+        gpus: str = "auto",
+        memory: str = "auto",
+    ) -> None:
         self.cpus = cpus
+        self._gpus = gpus
+        self._memory = memory
         self.name = name
         self._limits: Limits = limits or {"queue_tasks": None, "queue_bytes": None, "result_bytes": None}
         self._closed = False
@@ -152,15 +163,20 @@ class Cluster(_Holder):
     def _embedded(self, directory: str, path: list[str]) -> Session:
         from paceline._native import Session
 
-        return Session.embedded(
-            cpus=self.cpus,
-            spares=SPARES,
-            command=zygote_command(),
-            directory=directory,
-            path=path,
-            environment={name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ},
-            **self._limits,
-        )
+        try:
+            return Session.embedded(
+                cpus=self.cpus,
+                gpus=self._gpus,
+                memory=self._memory,
+                spares=SPARES,
+                command=zygote_command(),
+                directory=directory,
+                path=path,
+                environment={name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ},
+                **self._limits,
+            )
+        except ValueError as error:
+            raise NoSuchHardware(str(error)) from None
 
     def _refresh(self) -> None:
         """Tell slots if the directory or `sys.path` has changed since they were told."""
@@ -185,6 +201,8 @@ def connect(
     address: str | None = None,
     *,
     cpus: int | None = None,
+    gpus: int | str | Sequence[int] | None = None,
+    memory: int | str | None = None,
     name: str | None = None,
     queue_tasks: int | None = None,
     queue_bytes: int | None = None,
@@ -194,6 +212,10 @@ def connect(
 
     It becomes the current cluster: remote functions run there. It ends with `close`, at the end of its `with`
     block, by `shutdown`, or with the program. `cpus` sets its size.
+
+    `gpus` is how many GPUs of this machine tasks may have, or which: `gpus=2`, `gpus=[0, 3]`; all by default. `memory` is
+    how much memory tasks may have together: a number of bytes, `"5GB"`, `"auto"` or `"unlimited"`; by default what this
+    process may use.
 
     While `queue_tasks` tasks (100,000) or `queue_bytes` bytes of arguments (256,000,000) wait to be sent, `submit`
     waits for room. Unread results beyond `result_bytes` (a quarter of this process's memory) are kept on disk.
@@ -216,7 +238,7 @@ def connect(
         "queue_bytes": _at_least("queue_bytes", queue_bytes, 0),
         "result_bytes": _at_least("result_bytes", result_bytes, 0),
     }
-    cluster = Cluster(cpus, name, limits)
+    cluster = Cluster(cpus, name, limits, gpus=_which_gpus(gpus), memory=_how_much(memory))
     if _slot.number is not None:
         return cluster
     _watch_process()
@@ -225,6 +247,21 @@ def connect(
         _open.append(cluster)
         _follow()
     return cluster
+
+
+def _which_gpus(gpus: int | str | Sequence[int] | None) -> str:
+    """As the core reads it: ids have commas behind them, so that one is not taken for a number of them."""
+    if gpus is None or isinstance(gpus, str):
+        return gpus or "auto"
+    if hasattr(gpus, "__index__"):
+        return str(whole_number("gpus", gpus, least=0))
+    return "".join(f"{whole_number('gpus', id, least=0)}," for id in gpus) or "0"
+
+
+def _how_much(memory: int | str | None) -> str:
+    if memory is None or isinstance(memory, str):
+        return memory or "auto"
+    return str(whole_number("memory", memory, least=1))
 
 
 def _at_least(name: str, value: int | None, least: int) -> int | None:

@@ -96,6 +96,8 @@ class Session:
     def embedded(
         *,
         cpus: int,
+        gpus: str,
+        memory: str,
         spares: int,
         command: Sequence[str],
         directory: str,
@@ -105,7 +107,10 @@ class Session:
         queue_bytes: int | None,
         result_bytes: int | None,
     ) -> Session:
-        """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended."""
+        """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended.
+
+        `gpus` is `auto`, a number, or ids with commas; `memory` is `auto`, `unlimited`, or a size.
+        """
     @staticmethod
     def nested(directory: str, path: Sequence[str], environment: dict[str, str]) -> Session:
         """The session of this slot, for tasks that submit tasks."""

@@ -20,6 +20,7 @@ __all__ = [
     "FunctionNotSerializable",
     "NoResources",
     "NoSuchFunction",
+    "NoSuchHardware",
     "NodeLost",
     "NotConnected",
     "OutOfMemory",
@@ -140,6 +141,13 @@ class NoResources(PacelineError):
             f"no node can ever hold {needs}{whose}{': ' if most else ''}{most}",
             hint="ask for less with options(cpus=...), or connect to a larger cluster",
         )
+
+
+class NoSuchHardware(PacelineError):
+    """This machine does not have what a node on it was to have."""
+
+    code = "no-such-hardware"
+    hint = "leave it out to use what there is; PACELINE_FAKE_GPUS=2 pretends to have two GPUs, for tests"
 
 
 class NestingTooDeep(PacelineError):

@@ -1,10 +1,9 @@
 //! How much memory there is, how much of it is in use, and whether the kernel has ended something for want of it.
 //!
 //! The machine has a bound, and so may have the control group of this process and every one above it. What counts is the
-//! one that is nearest. `PACELINE_MEMORY_LIMIT` puts another in their place: so many bytes (`2G` will do) for the slots
-//! together, or `off`.
+//! one that is nearest, unless the node was told to look at its slots alone, or not at all.
 
-use crate::hardware;
+use paceline_core::node::MemoryBound;
 use paceline_net::cgroup::{self, Group};
 use paceline_proto::{DeathCause, MemoryUse, OutOfMemory, SlotId};
 use rustix::process::Pid;
@@ -12,7 +11,6 @@ use std::fs::read_to_string;
 use std::path::Path;
 use std::time::Duration;
 
-const SETTING: &str = "PACELINE_MEMORY_LIMIT";
 /// As fast as memory can be filled, about. It is looked at again before that could have happened.
 const BYTES_PER_MILLISECOND: u64 = 4 << 20;
 const SOONEST: Duration = Duration::from_millis(20);
@@ -44,17 +42,8 @@ impl Reading {
     }
 }
 
-/// What bounds the memory of slots.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Bound {
-    Nothing,
-    /// So much for all slots together.
-    Slots(u64),
-    Machine,
-}
-
 pub(crate) struct Memory {
-    bound: Bound,
+    bound: MemoryBound,
     /// The control groups of this process, its own first.
     groups: Vec<Group>,
     /// How many processes the kernel had ended for want of memory: in our group, and on the machine.
@@ -63,25 +52,24 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new() -> Memory {
+    pub(crate) fn new(bound: MemoryBound) -> Memory {
         let groups = groups(Path::new("/"));
-        let bound = std::env::var(SETTING).map_or(Bound::Machine, |text| bound(&text));
         let group_kills = groups.first().map_or(0, kills);
         Memory { bound, groups, group_kills, machine_kills: machine_kills() }
     }
 
     pub(crate) fn is_watched(&self) -> bool {
-        self.bound != Bound::Nothing
+        self.bound != MemoryBound::Nothing
     }
 
     /// How full it is.
     pub(crate) fn look(&self, slots: &[(SlotId, Pid)]) -> Option<Reading> {
         match self.bound {
-            Bound::Nothing => None,
-            Bound::Slots(limit) => {
+            MemoryBound::Nothing => None,
+            MemoryBound::Slots(limit) => {
                 Some(Reading { used: slots.iter().map(|(_, pid)| size_of_process(*pid)).sum(), limit })
             }
-            Bound::Machine => {
+            MemoryBound::Machine => {
                 let groups = self.groups.iter().filter_map(reading);
                 groups.chain(machine()).reduce(Reading::fuller)
             }
@@ -169,18 +157,6 @@ fn groups(root: &Path) -> Vec<Group> {
     cgroup::of(root, "memory").into_iter().filter(exists).collect()
 }
 
-fn bound(text: &str) -> Bound {
-    match text.parse() {
-        Ok(hardware::Memory::Auto) => Bound::Machine,
-        Ok(hardware::Memory::Unlimited) => Bound::Nothing,
-        Ok(hardware::Memory::Bytes(limit)) => Bound::Slots(limit),
-        Err(hardware::NotASize { text }) => {
-            tracing::warn!(%text, "{SETTING} is neither a number of bytes nor auto nor unlimited");
-            Bound::Machine
-        }
-    }
-}
-
 /// The number behind a name at the beginning of a line.
 fn count(text: &str, name: &str) -> u64 {
     let mut lines = text.lines().map(str::split_ascii_whitespace);
@@ -198,18 +174,6 @@ fn read(path: impl AsRef<Path>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_setting() {
-        assert_eq!(bound("off"), Bound::Nothing);
-        assert_eq!(bound("unlimited"), Bound::Nothing);
-        assert_eq!(bound("auto"), Bound::Machine);
-        assert_eq!(bound("2G"), Bound::Slots(2 << 30));
-        assert_eq!(bound(" 300 MB"), Bound::Slots(300 << 20));
-        assert_eq!(bound("12345"), Bound::Slots(12345));
-        assert_eq!(bound("much"), Bound::Machine);
-        assert_eq!(bound("0"), Bound::Machine);
-    }
 
     #[test]
     fn the_nearest_bound_counts_and_little_room_is_looked_at_often() {

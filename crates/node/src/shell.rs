@@ -69,8 +69,8 @@ impl Shell {
     pub(crate) fn new(options: Options, desk: Desk) -> Shell {
         Shell {
             core: Node::new(options.config.clone()),
+            slots: Slots::new(desk.clone(), options.config.memory),
             options,
-            slots: Slots::new(desk.clone()),
             openings: Openings::new(desk.clone()),
             desk,
             head: None,

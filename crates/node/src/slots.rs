@@ -6,6 +6,7 @@ use crate::memory::{self, Memory, Reading};
 use crate::news::{Desk, News};
 use crate::output::Reader;
 use crate::zygote::Zygote;
+use paceline_core::node::MemoryBound;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::{Page, fds};
 use paceline_proto::control::{NodeToSlot, SlotToNode, Stream};
@@ -67,8 +68,8 @@ impl Drop for Slot {
 }
 
 impl Slots {
-    pub(crate) fn new(desk: Desk) -> Slots {
-        Slots { slots: BTreeMap::new(), desk, memory: Memory::new() }
+    pub(crate) fn new(desk: Desk, bound: MemoryBound) -> Slots {
+        Slots { slots: BTreeMap::new(), desk, memory: Memory::new(bound) }
     }
 
     /// Make everything a slot needs, and ask the zygote for it.

@@ -8,6 +8,7 @@
 use crate::host::{Host, Opened};
 use paceline_core::{head, node};
 use paceline_net::{fds, signals};
+use paceline_node::hardware;
 use paceline_proto::{ClusterId, Epoch, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
 use rustix::fd::OwnedFd;
 use std::io;
@@ -31,6 +32,10 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Config {
     pub cpus: u64,
+    /// Which GPUs of this machine its tasks may have.
+    pub gpus: hardware::Gpus,
+    /// How much memory they may have together.
+    pub memory: hardware::Memory,
     /// Slots kept ready beyond the CPUs.
     pub spares: u64,
     /// Starts the zygote; the number of its socket is appended.
@@ -79,11 +84,20 @@ impl Embedded {
         let secret: [u8; 32] = secret.try_into().expect("the rest is as long");
         let cluster = ClusterId(u128::from_le_bytes(*cluster));
         let (head_service, head) = paceline_head::service(head::Config::new(cluster, Epoch(1), secret));
-        let node_config = node::Config {
+        let settings = hardware::Settings {
+            cpus: Some(config.cpus),
+            gpus: config.gpus,
+            memory: config.memory,
+            ..hardware::Settings::default()
+        };
+        let machine =
+            hardware::find(&settings).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let mut node_config = node::Config {
             name: config.name.clone(),
             spares: config.spares,
-            ..node::Config::new(NODE, Incarnation(1), Resources::cpus(config.cpus))
+            ..node::Config::new(NODE, Incarnation(1), Resources::default())
         };
+        machine.describe(&mut node_config);
         let options = paceline_node::Options {
             config: node_config,
             command: config.command,

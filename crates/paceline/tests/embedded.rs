@@ -33,6 +33,8 @@ type Data = BufReader<UnixStream>;
 fn config(cpus: u64, spares: u64) -> Config {
     Config {
         cpus,
+        gpus: paceline::hardware::Gpus::Auto,
+        memory: paceline::hardware::Memory::Auto,
         spares,
         command: player::command(),
         variables: vec![player::variable()],

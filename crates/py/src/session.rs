@@ -3,7 +3,9 @@
 use crate::function::Function;
 use crate::wire::Wire;
 use crate::{slot, waiting};
-use paceline::{Bytes, Limits, ProgramId, Resources, RetryOn, Shape, Submission, embedded, exchange};
+use paceline::{
+    Bytes, Limits, ProgramId, Resources, RetryOn, Shape, Submission, embedded, exchange, hardware,
+};
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
@@ -11,6 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,10 +26,12 @@ pub struct Session {
 #[pymethods]
 impl Session {
     #[staticmethod]
-    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes))]
+    #[pyo3(signature = (*, cpus, gpus, memory, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn embedded(
         cpus: u64,
+        gpus: &str,
+        memory: &str,
         spares: u64,
         command: Vec<String>,
         directory: String,
@@ -42,7 +47,10 @@ impl Session {
         let variables: Vec<(String, String)> = environment.into_iter().collect();
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = if name.trim().is_empty() { "localhost" } else { name.trim() }.to_owned();
-        let config = embedded::Config { cpus, spares, command, variables: Vec::new(), name };
+        let gpus = gpus.parse().map_err(|error: hardware::Error| PyValueError::new_err(error.to_string()))?;
+        let memory =
+            memory.parse().map_err(|error: hardware::NotASize| PyValueError::new_err(error.to_string()))?;
+        let config = embedded::Config { cpus, gpus, memory, spares, command, variables: Vec::new(), name };
         let around = Environment { directory, path, variables: variables.clone() };
         let usual = Limits::default();
         let limits = Limits {
@@ -52,7 +60,11 @@ impl Session {
             warn: Arc::new(warn),
         };
         let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print), limits)
-            .map_err(|error| PyOSError::new_err(error.to_string()))?;
+            .map_err(|error| match error.kind() {
+                // The machine does not have what was asked for.
+                io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
+                _ => PyOSError::new_err(error.to_string()),
+            })?;
         Ok(Session { inner, variables })
     }
 

@@ -8,6 +8,18 @@
 use super::{Effect, Node, Slot, State};
 use paceline_proto::SlotId;
 
+/// What bounds the memory of a node's slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MemoryBound {
+    /// What the machine has, or the nearest of the control groups that the node is in.
+    #[default]
+    Machine,
+    /// So many bytes for all slots together.
+    Slots(u64),
+    /// Nobody looks.
+    Nothing,
+}
+
 /// From this share of the limit on, in percent, something has to go.
 const TIGHT: u64 = 95;
 

@@ -43,6 +43,7 @@ use programs::Program;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+pub use memory::MemoryBound;
 pub use status::{SlotState, SlotStatus, Status};
 
 /// What the node is told at its start.
@@ -56,6 +57,8 @@ pub struct Config {
     pub facts: Facts,
     /// What user code knows its GPUs by, in the order of their numbers; those themselves if nothing is said.
     pub gpu_ids: Vec<u8>,
+    /// What its slots may have of memory together, before the largest is ended. The shell looks.
+    pub memory: MemoryBound,
     /// Generic slots kept ready beyond the CPUs.
     pub spares: u64,
     pub heartbeat: Duration,
@@ -84,6 +87,7 @@ impl Config {
             total,
             facts: Facts::default(),
             gpu_ids: Vec::new(),
+            memory: MemoryBound::Machine,
             spares: 0,
             heartbeat: Duration::from_secs(2),
             head_lost: Duration::from_secs(60),

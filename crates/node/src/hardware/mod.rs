@@ -16,9 +16,11 @@ mod size;
 
 pub use cpus::{usable as usable_cpus, usable_under as usable_cpus_under};
 pub use gpus::{FAKE as FAKE_GPUS, Gpu, Gpus};
-pub use memory::{Memory, usable as usable_memory};
+pub use memory::{Memory, SETTING as MEMORY_LIMIT, usable as usable_memory};
 pub use size::{NotASize, size};
 
+use paceline_core::node::{self, MemoryBound};
+use paceline_proto::{Device, Resources};
 use thiserror::Error;
 
 /// What the user wants of this machine; by default, all that may be used.
@@ -35,10 +37,24 @@ pub struct Settings {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
     pub cpus: u64,
-    /// In bytes.
+    /// In bytes: what can be promised to tasks.
     pub memory: u64,
+    /// What is looked at while they run.
+    pub bound: MemoryBound,
     /// In the order of the bus.
     pub gpus: Vec<Gpu>,
+}
+
+impl Machine {
+    /// Let a node have this, beside what else its configuration says.
+    pub fn describe(&self, config: &mut node::Config) {
+        let total = config.total.without_cpus().plus(&Resources::cpus(self.cpus));
+        config.total = total.and_gpus(self.gpus.len() as u64).and_memory(self.memory);
+        config.memory = self.bound;
+        // What others use of a GPU is not there for our tasks.
+        config.facts.devices = self.gpus.iter().map(|gpu| Device { memory: gpu.free }).collect();
+        config.gpu_ids = self.gpus.iter().map(|gpu| u8::try_from(gpu.id).expect("there are few")).collect();
+    }
 }
 
 /// The machine does not have what was asked for.
@@ -58,9 +74,11 @@ pub enum Error {
 
 /// Look at the machine. What is named in the settings is checked against it.
 pub fn find(settings: &Settings) -> Result<Machine, Error> {
+    let (memory, bound) = settings.memory.found();
     Ok(Machine {
         cpus: settings.cpus.unwrap_or_else(usable_cpus),
-        memory: settings.memory.bytes(),
+        memory,
+        bound,
         gpus: gpus::find(&settings.gpus, settings.gpu_memory)?,
     })
 }

@@ -5,6 +5,7 @@ use super::task::{self, Task};
 use super::{Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
 use crate::{FunctionId, Limits, Session};
+use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -42,6 +43,8 @@ pub struct Cluster {
 #[must_use = "start() starts it"]
 pub struct Builder {
     cpus: Option<u64>,
+    gpus: Gpus,
+    memory: Memory,
     name: Option<String>,
     queue_tasks: Option<usize>,
     queue_bytes: Option<usize>,
@@ -53,6 +56,16 @@ impl Builder {
     /// How many tasks run at once, each in a process of its own. All CPUs this process may use, unless told.
     pub fn cpus(self, cpus: u64) -> Builder {
         Builder { cpus: Some(cpus), ..self }
+    }
+
+    /// Which GPUs of this machine tasks may have; by default all.
+    pub fn gpus(self, gpus: Gpus) -> Builder {
+        Builder { gpus, ..self }
+    }
+
+    /// How much memory tasks may have together; by default as much as this process may use.
+    pub fn memory(self, memory: Memory) -> Builder {
+        Builder { memory, ..self }
     }
 
     /// What the cluster is called in its status.
@@ -101,13 +114,15 @@ impl Builder {
             return Err(Error::NotInitialised);
         }
         task::registry().map_err(|name| Error::SameName { name })?;
-        let cpus = self.cpus.unwrap_or_else(paceline_node::hardware::usable_cpus);
+        let cpus = self.cpus.unwrap_or_else(hardware::usable_cpus);
         if cpus == 0 {
             return Err(Error::NotANumberOfCpus { cpus: 0.0 });
         }
         let limits = self.limits();
         let config = Config {
             cpus,
+            gpus: self.gpus,
+            memory: self.memory,
             spares: SPARES,
             command: slot_main::command(),
             variables: slot_main::variables(),
