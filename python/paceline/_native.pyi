@@ -120,6 +120,8 @@ class Session:
         name: str,
         *,
         cpus: float,
+        gpus: float,
+        memory: int,
         retries: int,
         retry_on: Sequence[str],
         timeout: float | None,
@@ -134,6 +136,9 @@ class Session:
     def closed(self) -> bool: ...
     def close(self) -> int:
         """End the cluster. Returns how many tasks were cancelled by it. Harmless when repeated."""
+
+def size(text: str) -> int:
+    """How many bytes a text such as `2GB` says."""
 
 def usable_cpus(affinity: int, root: str, environment: dict[str, str]) -> int:
     """How many CPUs affinity, control groups and Slurm leave to this process."""

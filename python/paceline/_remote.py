@@ -7,7 +7,7 @@ so `__call__` and `submit` only ask whether the function was shipped to the curr
 from __future__ import annotations
 
 from paceline import _cluster, _names, _room
-from paceline._checks import whole_number
+from paceline._checks import amount, size, whole_number
 from paceline._functions import Package, name_of
 from paceline._slot import rebuild
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         """What `remote` takes."""
 
         cpus: float
+        gpus: float
+        memory: int | str | None
         retries: int
         retry_on: tuple[str, ...]
         timeout: float | None
@@ -52,7 +54,15 @@ else:
         return function
 
 
-DEFAULTS: Options = {"cpus": 1.0, "retries": 3, "retry_on": ("slot", "node"), "timeout": None, "priority": 0}
+DEFAULTS: Options = {
+    "cpus": 1.0,
+    "gpus": 0.0,
+    "memory": 0,
+    "retries": 3,
+    "retry_on": ("slot", "node"),
+    "timeout": None,
+    "priority": 0,
+}
 CAUSES = ("slot", "node", "timeout", "error", "memory")
 LOOKAHEAD = 256
 WRAPPED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
@@ -324,7 +334,9 @@ def remote(**options: Unpack[Options]) -> Callable[[Callable[P, R]], RemoteFunct
 def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     """Make a function remote: calling it runs it in a slot of the current cluster.
 
-    `cpus` is how much of a node it takes. `retries` is how often it runs again for the causes in `retry_on`:
+    `cpus` is how much of a node it takes, `gpus` how many GPUs or which part of one, and it sees no others. `memory`
+    (bytes, or `"2GB"`) is how much it needs: it runs where there is so much, and is ended if it takes more, with all it
+    has started. `retries` is how often it runs again for the causes in `retry_on`:
     `"slot"` and `"node"` (the process or machine was lost; these two by default), `"timeout"`, `"error"` for its
     own exceptions, and `"memory"` if it took more than its `memory`. `timeout` is how many seconds one run may take. `priority` puts it before others
     (higher goes first).
@@ -367,18 +379,22 @@ def _checked(options: dict[str, Any]) -> Options:
         if name not in DEFAULTS:
             known = ", ".join(DEFAULTS)
             raise TypeError(f"unknown option {name!r}: there are {known}")
-    cpus = options["cpus"]
-    if isinstance(cpus, bool) or not hasattr(cpus, "__float__"):
-        raise TypeError(f"cpus must be a number, not {type(cpus).__name__}")
-    if not 0 <= cpus < float("inf"):
-        raise ValueError(f"cpus must be a number from zero up: {cpus}")
     return {
-        "cpus": float(cpus),
+        "cpus": amount("cpus", options["cpus"]),
+        "gpus": _gpus(options["gpus"]),
+        "memory": size("memory", options["memory"]) if options["memory"] else 0,
         "retries": whole_number("retries", options["retries"], least=0),
         "retry_on": _causes(options["retry_on"]),
         "timeout": _seconds(options["timeout"]),
         "priority": whole_number("priority", options["priority"]),
     }
+
+
+def _gpus(count: Any) -> float:
+    number = amount("gpus", count)
+    if number > 1 and number != int(number):
+        raise ValueError(f"gpus must be a whole number or less than one, which is a part of one GPU: {count}")
+    return number
 
 
 def _causes(causes: Any) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ pub use paceline_core::client::{Charge, Here, Lost, LostCause, NotStarted, Outco
 pub use paceline_macros::task;
 pub use paceline_node::hardware;
 pub use paceline_proto::{
-    Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, ProgramId, Resources, Shape, SlotId, Start,
+    Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Shape, SlotId, Start,
     StartError, TaskId,
 };
 pub use pump::Waited;

@@ -37,6 +37,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::Session>()?;
     module.add_class::<zygote::Zygote>()?;
     module.add_class::<zygote::Birth>()?;
+    module.add_function(wrap_pyfunction!(machine::size, module)?)?;
     module.add_function(wrap_pyfunction!(machine::usable_cpus, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::wait, module)?)?;
     module.add_function(wrap_pyfunction!(session::after_fork_in_child, module)?)?;

@@ -4,7 +4,7 @@ use crate::function::Function;
 use crate::wire::Wire;
 use crate::{slot, waiting};
 use paceline::{
-    Bytes, Limits, ProgramId, Resources, RetryOn, Shape, Submission, embedded, exchange, hardware,
+    Bytes, Limits, Part, ProgramId, Resources, RetryOn, Shape, Submission, embedded, exchange, hardware,
 };
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -96,21 +96,26 @@ impl Session {
         Ok(Session { inner, variables })
     }
 
-    #[pyo3(signature = (payload, name, *, cpus, retries, retry_on, timeout, priority, program=None))]
+    #[pyo3(signature = (payload, name, *, cpus, gpus, memory, retries, retry_on, timeout, priority, program=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn function(
         &self,
         payload: &Bound<'_, PyBytes>,
         name: &str,
         cpus: f64,
+        gpus: f64,
+        memory: u64,
         retries: u32,
         retry_on: Vec<String>,
         timeout: Option<f64>,
         priority: i32,
         program: Option<&str>,
     ) -> PyResult<Function> {
-        let needs = Resources::fractional_cpus(cpus)
-            .ok_or_else(|| PyValueError::new_err(format!("cpus must be a number from 0 on, not {cpus}")))?;
+        let parts = [Part::Cpus(cpus), Part::Gpus(gpus), Part::Memory(memory)];
+        let needs = parts.into_iter().try_fold(Resources::default(), |needs, part| needs.with(part));
+        let needs = needs.ok_or_else(|| {
+            PyValueError::new_err(format!("there are no {cpus} cpus, {gpus} gpus and {memory} bytes to ask for"))
+        })?;
         let function = self.inner.define(Bytes::copy_from_slice(payload.as_bytes()));
         let retry_on = RetryOn {
             slot_lost: retry_on.iter().any(|cause| cause == "slot"),
