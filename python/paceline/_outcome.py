@@ -24,6 +24,7 @@ KINDS: dict[str, type[errors.PacelineError]] = {
     "timeout": errors.TaskTimeout,
     "no-resources": errors.NoResources,
     "too-deep": errors.NestingTooDeep,
+    "head-lost": errors.HeadLost,
     "closed": errors.ClusterClosed,
     "not-connected": errors.NotConnected,
     "queue-full": errors.QueueFull,

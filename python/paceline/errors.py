@@ -18,6 +18,7 @@ __all__ = [
     "ArgumentNotSerializable",
     "ClusterClosed",
     "FunctionNotSerializable",
+    "HeadLost",
     "NoResources",
     "NoSuchFunction",
     "NoSuchHardware",
@@ -148,6 +149,24 @@ class NoSuchHardware(PacelineError):
 
     code = "no-such-hardware"
     hint = "leave it out to use what there is; PACELINE_FAKE_GPUS=2 pretends to have two GPUs, for tests"
+
+
+class HeadLost(PacelineError):
+    """The task waited for the head of the cluster, which was out of reach for too long.
+
+    Tasks that run in slots go on without the head; what waits for a slot ends with this after 60 seconds.
+    """
+
+    code = "head-lost"
+
+    def __init__(self, *, task: int = 0, function: str = "", after: float = 0.0) -> None:
+        self.task = task
+        self.function = function
+        self.after = after
+        super().__init__(
+            f"{_task(task, function)} waited for the head of the cluster, which was out of reach for {after:g} s",
+            hint="is the head running and reachable? see paceline status; then submit the task again",
+        )
 
 
 class NestingTooDeep(PacelineError):

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from lab import Lab
+from lab.cluster import Cluster
 from lab.needs import why_not
 
 LAB = pytest.StashKey[Lab]()
@@ -29,6 +30,26 @@ def lab(able: None, request: pytest.FixtureRequest) -> Iterator[Lab]:
     with Lab() as made:
         request.node.stash[LAB] = made
         yield made
+
+
+@pytest.fixture
+def cluster(lab: Lab) -> Cluster:
+    """Three nodes of two CPUs on `head`, `node1`, `node2`, and two hosts for clients, `alice` and `bob`."""
+    made = Cluster(lab, lab.host("head"), "--cpus", "2")
+    made.join(lab.host("node1"), lab.host("node2"))
+    made.give_key(lab.host("alice"), lab.host("bob"))
+    made.wait_for_nodes("head", "node1", "node2")
+    return made
+
+
+@pytest.fixture
+def three_nodes(lab: Lab) -> Cluster:
+    """A head that runs nothing itself, nodes on `node1` to `node3`, clients' hosts `alice` and `bob`."""
+    made = Cluster(lab, lab.host("head"), "--cpus", "0")
+    made.join(*(lab.host(f"node{number}") for number in (1, 2, 3)))
+    made.give_key(lab.host("alice"), lab.host("bob"))
+    made.wait_for_nodes("node1", "node2", "node3")
+    return made
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,4 +12,4 @@ mod report;
 mod service;
 
 pub use ask::Steward;
-pub use service::{Handle, Service, service};
+pub use service::{End, Handle, Service, service};

@@ -1,6 +1,7 @@
 //! Who is at the other end of which link.
 //!
-//! * LK-1: a peer has one link. A new one takes the place of the old, whose end is told first.
+//! * LK-1: a peer has one link. A new one takes the place of the old, whose end is told first; what an older one brings
+//!   was overtaken, and means nothing.
 //! * LK-2: lines for a client that does not read hold up the node they come from, so that in the end the printing slot
 //!   waits; but only for a moment, then they are dropped: nobody else may wait for a client that sleeps.
 //! * LK-3: one that only asks is no client: the core never hears of it.
@@ -9,12 +10,12 @@ use crate::ask::Asker;
 use crate::message::{FromHead, ToHead};
 use paceline_core::head::Event;
 use paceline_net::control::{self, Receiver, Sender};
+use paceline_net::secure::{PeerInfo, Secured};
 use paceline_proto::control::{ClientToHead, HeadToClient, NodeToHead};
 use paceline_proto::question::{Answer, Question};
 use paceline_proto::{ClientId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -116,9 +117,12 @@ impl Links {
         }
     }
 
-    pub(crate) fn accept(&mut self, socket: OwnedFd) -> io::Result<()> {
-        let way = Way { link: "unix", address: None };
-        let (sender, receiver) = control::channel(socket)?;
+    pub(crate) fn accept(&mut self, connection: Secured) -> io::Result<()> {
+        let way = match connection.peer {
+            PeerInfo::Own | PeerInfo::Unix { .. } => Way { link: "unix", address: None },
+            PeerInfo::Tls { address } => Way { link: "tcp+tls", address: Some(address.to_string()) },
+        };
+        let (sender, receiver) = control::channel(connection)?;
         self.accepted += 1;
         let reading = read(self.accepted, receiver, self.arrivals.clone(), self.outlets.clone());
         self.links.insert(self.accepted, Link { sender, reader: tokio::spawn(reading), peer: None, way });
@@ -143,11 +147,17 @@ impl Links {
 
     fn on_message(&mut self, id: LinkId, known: Option<Peer>, message: ToHead) -> Vec<Event> {
         let mut events = Vec::new();
-        let peer = known.or_else(|| {
-            let peer = Peer::introduced_by(&message)?;
-            events = self.introduce(id, peer);
-            Some(peer)
-        });
+        let peer = match known.or_else(|| Peer::introduced_by(&message)) {
+            // Its introduction was on its way for longer than that of a link that was opened later (LK-1).
+            Some(peer) if self.by_peer.get(&peer).is_some_and(|newer| *newer > id) => {
+                return self.drop_link(id);
+            }
+            Some(peer) if known.is_none() => {
+                events = self.introduce(id, peer);
+                Some(peer)
+            }
+            peer => peer,
+        };
         match peer.and_then(|peer| peer.event(message)) {
             Some(event) => events.push(event),
             None => {
@@ -172,6 +182,9 @@ impl Links {
 
     fn drop_link(&mut self, id: LinkId) -> Vec<Event> {
         let Some(peer) = self.links.remove(&id).and_then(|link| link.peer) else { return Vec::new() };
+        if self.by_peer.get(&peer) != Some(&id) {
+            return Vec::new();
+        }
         self.by_peer.remove(&peer);
         if let Peer::Client(client) = peer {
             lock(&self.outlets).remove(&client);

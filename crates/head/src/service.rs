@@ -5,12 +5,12 @@ use crate::links::{Links, Meaning, Peer};
 use crate::message::FromHead;
 use paceline_core::Tick;
 use paceline_core::head::{Config, Effect, Event, Head, Status};
+use paceline_net::secure::Secured;
 use paceline_net::{alarm, clock};
-use paceline_proto::NodeId;
 use paceline_proto::control::HeadToNode;
 use paceline_proto::question::{Answer, Question, node_name};
+use paceline_proto::{Epoch, NodeId};
 use serde_json::json;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -24,7 +24,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(8);
 
 /// What is asked of the head from outside.
 enum Request {
-    Accept(OwnedFd),
+    Accept(Secured),
     Status(Box<dyn FnOnce(Status) + Send>),
     Stop,
     Close,
@@ -37,9 +37,9 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Serve the peer at the other end of this non-blocking socket. It introduces itself by its first message.
-    pub fn accept(&self, socket: OwnedFd) {
-        let _ = self.requests.send(Request::Accept(socket));
+    /// Serve the peer at the other end of this connection. It introduces itself by its first message.
+    pub fn accept(&self, connection: impl Into<Secured>) {
+        let _ = self.requests.send(Request::Accept(connection.into()));
     }
 
     /// Ask how things stand. The answer never comes if the head has ended.
@@ -58,11 +58,21 @@ impl Handle {
     }
 }
 
+/// Why a head ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It was told to, or nobody can reach it any more.
+    Closed,
+    /// A later start of the same head exists; this one must not go on.
+    Superseded { by: Epoch },
+}
+
 /// A head, ready to run.
 pub struct Service {
     core: Head,
     requests: mpsc::UnboundedReceiver<Request>,
     wake: Option<Tick>,
+    superseded: Option<Epoch>,
     steward: Option<Box<dyn Steward>>,
     gatherings: Gatherings,
     /// Those who wait for the cluster's end, once it was asked for.
@@ -76,6 +86,7 @@ pub fn service(config: Config) -> (Service, Handle) {
         core: Head::new(config),
         requests,
         wake: None,
+        superseded: None,
         steward: None,
         gatherings: Gatherings::default(),
         stopping: None,
@@ -91,18 +102,18 @@ impl Service {
     }
 
     /// Be the head until told to end. Runs on any tokio runtime.
-    pub async fn run(mut self) {
+    pub async fn run(mut self) -> End {
         let (sender, mut arrivals) = mpsc::channel(INBOX);
         let mut links = Links::new(sender);
         let mut closing = None;
         // Nodes that end are heard out: there may be something for clients in it.
-        while closing.is_none() || links.has_nodes() {
+        while self.superseded.is_none() && (closing.is_none() || links.has_nodes()) {
             tokio::select! {
                 // Requests first, or a flood of messages would keep the head from ending.
                 biased;
                 request = self.requests.recv(), if closing.is_none() || self.stopping.is_some() => match request {
-                    Some(Request::Accept(socket)) => {
-                        if let Err(error) = links.accept(socket) {
+                    Some(Request::Accept(connection)) => {
+                        if let Err(error) = links.accept(connection) {
                             tracing::error!(%error, "a link could not be watched");
                         }
                     }
@@ -128,8 +139,12 @@ impl Service {
                 closing = Some(clock::now() + STOP_LIMIT.as_nanos() as u64);
             }
         }
+        if let Some(by) = self.superseded {
+            return End::Superseded { by };
+        }
         self.finish_stop(&links);
         links.drain(FAREWELL).await;
+        End::Closed
     }
 
     fn on_meaning(&mut self, meaning: Meaning, links: &mut Links) {
@@ -257,6 +272,11 @@ impl Service {
                 }
                 Effect::ToNode(node, message) => links.send(Peer::Node(node), &FromHead::Node(message)),
                 Effect::DropNode(node) => links.drop_peer(Peer::Node(node)),
+                Effect::DropClient(client) => links.drop_peer(Peer::Client(client)),
+                Effect::Superseded { by } => {
+                    tracing::error!(start = by.number(), "a later start of this head exists: this one ends");
+                    self.superseded = Some(by);
+                }
                 Effect::WakeAt(at) => self.wake = Some(at),
             }
         }

@@ -33,7 +33,7 @@ async fn client(head: &Handle, client: ClientId) -> Client {
     let (ours, theirs) = fds::pair().unwrap();
     head.accept(theirs);
     let (sender, mut receiver) = control::channel(ours).unwrap();
-    sender.send(&ClientToHead::Hello { client, name: String::new(), leases: vec![] }, vec![]);
+    sender.send(&ClientToHead::Hello { client, name: String::new(), leases: vec![], met: None }, vec![]);
     assert!(matches!(next(&mut receiver).await, HeadToClient::Welcome { .. }));
     (sender, receiver)
 }
@@ -45,7 +45,15 @@ async fn node(head: &Handle) -> Node {
     let total = Resources::cpus(2);
     let (incarnation, name) = (Incarnation(1), String::new());
     sender.send(
-        &NodeToHead::Join { node: NODE, incarnation, name, total, leases: vec![], facts: Default::default() },
+        &NodeToHead::Join {
+            node: NODE,
+            incarnation,
+            name,
+            total,
+            leases: vec![],
+            met: None,
+            facts: Default::default(),
+        },
         vec![],
     );
     assert!(matches!(next(&mut receiver).await, HeadToNode::Welcome { .. }));
@@ -63,11 +71,11 @@ fn a_wish_becomes_a_grant() {
         let (node, mut to_node) = node(&head).await;
         let shape = Shape::cpus(1);
         client.send(&ClientToHead::Want { shape, count: 1 }, vec![]);
-        let HeadToNode::Place { lease, client: A, .. } = next(&mut to_node).await else {
+        let HeadToNode::Place { lease, client: A, secret, .. } = next(&mut to_node).await else {
             panic!("not placed")
         };
         node.send(&NodeToHead::Placed { lease, slot: SlotId(7) }, vec![]);
-        let granted = HeadToClient::Granted { lease, node: NODE, slot: SlotId(7), shape };
+        let granted = HeadToClient::Granted { lease, node: NODE, slot: SlotId(7), shape, secret };
         assert_eq!(next(&mut to_client).await, granted);
     });
 }

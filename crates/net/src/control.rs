@@ -1,4 +1,4 @@
-//! Control messages over a unix socket, with the descriptors that some of them bring.
+//! Control messages over a socket, with the descriptors that some of them bring. Over TLS none do.
 //!
 //! Owns: framing, order, and which descriptor belongs to which message. Does not own: what is said, or when.
 //! [`Inbox`] and [`Outbox`] never wait and serve threads that poll; [`channel`] wraps them for tokio.
@@ -8,6 +8,8 @@
 //! * CC-3: a peer that speaks nonsense, or sends fewer descriptors than its messages need, is an error for good.
 
 use crate::fds;
+use crate::secure::tls::Got;
+use crate::secure::{Secured, Tls};
 use crate::watch::{self, Watched};
 use paceline_proto::control::{
     ClientToHead, HeadToClient, HeadToNode, Message, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode,
@@ -89,6 +91,15 @@ impl<M: Carries> Inbox<M> {
         fds::receive_with_fds(socket, self.decoder.room(), &mut self.descriptors)
     }
 
+    /// The same, of what is sealed.
+    fn fill_sealed(&mut self, socket: impl AsFd, tls: &mut Tls) -> io::Result<usize> {
+        match tls.receive(socket, self.decoder.room())? {
+            Got::Bytes { .. } => Ok(1),
+            Got::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+            Got::Closed => Ok(0),
+        }
+    }
+
     /// The next whole message, with its descriptors.
     #[expect(clippy::should_implement_trait, reason = "it fails, and more may come after the last")]
     pub fn next(&mut self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
@@ -112,6 +123,8 @@ fn refused(error: paceline_proto::Error) -> io::Error {
 pub struct Outbox {
     queue: VecDeque<Letter>,
     queued: usize,
+    /// One while something that is sealed already waits, too.
+    sealed: usize,
 }
 
 struct Letter {
@@ -150,21 +163,49 @@ impl Outbox {
         Ok(())
     }
 
+    /// Seal and send as much as the socket takes.
+    fn flush_sealed(&mut self, socket: impl AsFd, tls: &mut Tls) -> io::Result<()> {
+        loop {
+            while let Some(letter) = self.queue.front_mut() {
+                assert!(letter.descriptors.is_empty(), "no descriptor travels over TLS");
+                let sealed = tls.seal(&letter.bytes[letter.sent..])?;
+                letter.sent += sealed;
+                self.queued -= sealed;
+                if letter.sent < letter.bytes.len() {
+                    break;
+                }
+                self.queue.pop_front();
+            }
+            let all = tls.flush(&socket)?;
+            self.sealed = usize::from(!all);
+            match all {
+                false => return Err(io::ErrorKind::WouldBlock.into()),
+                true if self.queue.is_empty() => return Ok(()),
+                true => {}
+            }
+        }
+    }
+
     /// Bytes that wait.
     pub fn queued(&self) -> usize {
-        self.queued
+        self.queued + self.sealed
     }
 
     fn clear(&mut self) {
         self.queue.clear();
         self.queued = 0;
+        self.sealed = 0;
     }
 }
 
 /// The two ends of a link over this socket. Call it inside a tokio runtime.
-pub fn channel<Out: Carries, In: Carries>(socket: OwnedFd) -> io::Result<(Sender<Out>, Receiver<In>)> {
+pub fn channel<Out: Carries, In: Carries>(
+    connection: impl Into<Secured>,
+) -> io::Result<(Sender<Out>, Receiver<In>)> {
+    let Secured { socket, tls, .. } = connection.into();
     let shared = Arc::new(Shared {
         socket: watch::both_ways(socket)?,
+        tls: tls.map(|tls| Mutex::new(*tls)),
         outbox: Mutex::default(),
         pending: Notify::new(),
         drained: Notify::new(),
@@ -176,11 +217,29 @@ pub fn channel<Out: Carries, In: Carries>(socket: OwnedFd) -> io::Result<(Sender
 
 struct Shared {
     socket: Watched,
+    /// Locked after the outbox where both are.
+    tls: Option<Mutex<Tls>>,
     outbox: Mutex<Outbox>,
     /// Something is left in the outbox.
     pending: Notify,
     /// Some of it went.
     drained: Notify,
+}
+
+impl Shared {
+    fn flush(&self, outbox: &mut Outbox) -> io::Result<()> {
+        match &self.tls {
+            None => outbox.flush(self.socket.get_ref()),
+            Some(tls) => outbox.flush_sealed(self.socket.get_ref(), &mut tls.lock()),
+        }
+    }
+
+    fn fill<M: Carries>(&self, inbox: &mut Inbox<M>) -> io::Result<usize> {
+        match &self.tls {
+            None => inbox.fill(self.socket.get_ref()),
+            Some(tls) => inbox.fill_sealed(self.socket.get_ref(), &mut tls.lock()),
+        }
+    }
 }
 
 /// Ends with the last sender.
@@ -198,7 +257,7 @@ async fn write_rest(shared: Arc<Shared>) {
         shared.pending.notified().await;
         while shared.outbox.lock().queued() > 0 {
             let Ok(mut ready) = shared.socket.writable().await else { return };
-            let result = ready.try_io(|socket| shared.outbox.lock().flush(socket));
+            let result = ready.try_io(|_| shared.flush(&mut shared.outbox.lock()));
             if let Ok(Err(_)) = result {
                 // The peer is gone; whoever receives finds out, too.
                 shared.outbox.lock().clear();
@@ -226,7 +285,7 @@ impl<M: Carries> Sender<M> {
     pub fn send(&self, message: &M, descriptors: Vec<OwnedFd>) {
         let mut outbox = self.shared.outbox.lock();
         outbox.push(message, descriptors);
-        match outbox.flush(self.shared.socket.get_ref()) {
+        match self.shared.flush(&mut outbox) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.shared.pending.notify_one(),
             Err(_) => outbox.clear(),
@@ -264,7 +323,7 @@ impl<M: Carries> Receiver<M> {
                 return Ok(Some(message));
             }
             let mut ready = self.shared.socket.readable().await?;
-            match ready.try_io(|socket| self.inbox.fill(socket)) {
+            match ready.try_io(|_| self.shared.fill(&mut self.inbox)) {
                 Ok(Ok(0)) => return Ok(None),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
                 Ok(result) => drop(result?),
@@ -307,14 +366,14 @@ mod tests {
             for number in 0..50 {
                 sender.send(&bind(number), vec![]);
                 let (read, write) = rustix::pipe::pipe().unwrap();
-                sender.send(&NodeToSlot::Attach { lease: LeaseId(number.into()) }, vec![write]);
+                sender.send(&NodeToSlot::Attach { lease: LeaseId(number.into()), secret: None }, vec![write]);
                 files.push(std::fs::File::from(read));
             }
             for (number, mut file) in files.into_iter().enumerate() {
                 let (message, descriptors) = receiver.next().await.unwrap().unwrap();
                 assert_eq!((message, descriptors.len()), (bind(number as u64), 0));
                 let (message, descriptors) = receiver.next().await.unwrap().unwrap();
-                assert_eq!(message, NodeToSlot::Attach { lease: LeaseId(number as u128) });
+                assert_eq!(message, NodeToSlot::Attach { lease: LeaseId(number as u128), secret: None });
                 let [write] = <[OwnedFd; 1]>::try_from(descriptors).unwrap();
                 std::fs::File::from(write).write_all(b"mine").unwrap();
                 let mut text = String::new();
@@ -355,7 +414,7 @@ mod tests {
     fn a_missing_descriptor_is_an_error() {
         let (ours, theirs) = fds::pair().unwrap();
         let mut bytes = Vec::new();
-        NodeToSlot::Attach { lease: LeaseId(1) }.encode(&mut bytes).unwrap();
+        NodeToSlot::Attach { lease: LeaseId(1), secret: None }.encode(&mut bytes).unwrap();
         fds::send_with_fds(&ours, &bytes, &[]).unwrap();
         let mut inbox = Inbox::<NodeToSlot>::default();
         inbox.fill(&theirs).unwrap();

@@ -17,6 +17,7 @@ pub mod page;
 pub mod poll;
 pub mod reap;
 pub mod scratch;
+pub mod secure;
 pub mod signalfd;
 pub mod signals;
 pub mod spin;

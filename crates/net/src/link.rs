@@ -3,12 +3,15 @@
 //! * LK-1: no call blocks. Whoever must wait polls both directions, so two large messages that cross never stall.
 //! * LK-2: a half-read frame belongs to the link, so an interrupted reader loses nothing.
 //! * LK-3: bytes go out in the order they were queued.
+//! * LK-4: a link without TLS pays nothing for those that have it.
 
 use crate::kept::Kept;
+use crate::secure::tls::Got;
+use crate::secure::{Secured, Tls};
 use crate::spin;
 use bytes::BufMut;
 use paceline_proto::frame::{self, Decoder, Frame};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
@@ -32,6 +35,7 @@ pub enum Received {
 
 pub struct Link {
     socket: Arc<Kept>,
+    tls: Option<Box<Tls>>,
     decoder: Decoder,
     out: Vec<u8>,
     sent: usize,
@@ -39,9 +43,11 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(socket: OwnedFd) -> Link {
+    pub fn new(connection: impl Into<Secured>) -> Link {
+        let Secured { socket, tls, .. } = connection.into();
         Link {
             socket: Arc::new(Kept::new(socket)),
+            tls,
             decoder: Decoder::default(),
             out: Vec::new(),
             sent: 0,
@@ -62,6 +68,14 @@ impl Link {
     /// Read once what is there.
     pub fn receive(&mut self) -> io::Result<Received> {
         let room = self.decoder.room();
+        if let Some(tls) = &mut self.tls {
+            return Ok(match tls.receive(&self.socket, room)? {
+                Got::Bytes { more: true } => Received::More,
+                Got::Bytes { more: false } => Received::All,
+                Got::Nothing => Received::Nothing,
+                Got::Closed => Received::Closed,
+            });
+        }
         let spare = room.spare_capacity_mut();
         let wanted = spare.len();
         match recv(&self.socket, spare, RecvFlags::DONTWAIT) {
@@ -93,7 +107,8 @@ impl Link {
 
     /// How many bytes wait to be sent.
     pub fn pending(&self) -> usize {
-        self.out.len() - self.sent
+        let sealed = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+        self.out.len() - self.sent + usize::from(sealed)
     }
 
     /// Send what the socket takes. Says whether everything went. A closed peer takes everything: its end is told by
@@ -101,6 +116,9 @@ impl Link {
     pub fn flush(&mut self) -> io::Result<bool> {
         if self.sent == 0 {
             frame::stamp_cpu(&mut self.out, spin::current_cpu());
+        }
+        if self.tls.is_some() {
+            return self.flush_sealed();
         }
         while self.sent < self.out.len() {
             match send(&self.socket, &self.out[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -111,12 +129,32 @@ impl Link {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.all_sent();
+        Ok(true)
+    }
+
+    /// Seal and send what the socket takes, ahead of which only so much is sealed.
+    #[cold]
+    fn flush_sealed(&mut self) -> io::Result<bool> {
+        let Some(tls) = &mut self.tls else { return Ok(true) };
+        loop {
+            self.sent += tls.seal(&self.out[self.sent..])?;
+            if !tls.flush(&self.socket)? {
+                return Ok(false);
+            }
+            if self.sent == self.out.len() {
+                self.all_sent();
+                return Ok(true);
+            }
+        }
+    }
+
+    fn all_sent(&mut self) {
         self.sent = 0;
         self.out.clear();
         if self.out.capacity() > KEEP_BUFFER {
             self.out = Vec::new();
         }
-        Ok(true)
     }
 }
 

@@ -25,5 +25,5 @@ mod slots;
 mod words;
 mod zygote;
 
-pub use requests::{Answers, Handle, Options, Uplink};
+pub use requests::{Answers, Handle, Headless, Options, Uplink};
 pub use service::{Service, service};

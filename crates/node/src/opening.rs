@@ -77,6 +77,8 @@ impl Header {
                 length => self.length += length,
             }
         }
-        open::decode(&self.bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let header = open::Header::decode(&self.bytes).map_err(wrong)?;
+        header.lease().ok_or_else(|| wrong(paceline_proto::Error::Kind { found: header.kind as u8 }))
     }
 }

@@ -1,6 +1,7 @@
 //! A node's own part of a status, as JSON.
 
 use paceline_core::node::{SlotStatus, Status};
+use paceline_proto::Way;
 use paceline_proto::question::lease_name;
 use serde_json::{Map, Value, json};
 
@@ -27,6 +28,6 @@ fn slot(slot: &SlotStatus) -> Value {
         "client": slot.client.map(|client| format!("{:016x}", client.0)),
         "lease": slot.lease.map(lease_name),
         "blocked": slot.blocked,
-        "link": slot.lease.map(|_| "unix"),
+        "link": slot.way.map(Way::name),
     })
 }

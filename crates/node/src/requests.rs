@@ -1,7 +1,9 @@
 //! What is asked of the node from outside.
 
 use paceline_core::node::{Config, Status};
+use paceline_net::secure::Secured;
 use paceline_proto::question::{Answer, NodeQuestion};
+use paceline_proto::{LeaseId, Way};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +12,8 @@ use tokio::sync::mpsc;
 /// Hands a link to the head.
 pub type Uplink = Arc<dyn Fn(OwnedFd) + Send + Sync>;
 
+/// Told whenever the link to the head has ended: another is wanted ([`Handle::join`]).
+pub type Headless = Arc<dyn Fn() + Send + Sync>;
 /// Answers what only the process around the node knows: its logs, and more about its status, as JSON fields.
 pub type Answers = Arc<dyn Fn(&NodeQuestion) -> Answer + Send + Sync>;
 
@@ -23,13 +27,15 @@ pub struct Options {
     pub variables: Vec<(String, String)>,
     /// How its slots reach the head, to be clients themselves.
     pub uplink: Uplink,
+    pub headless: Headless,
     /// Answers the head's questions that are not about slots.
     pub answers: Option<Answers>,
 }
 
 pub(crate) enum Request {
-    Head(OwnedFd),
+    Head(Secured),
     Offer(OwnedFd),
+    Opened(OwnedFd, LeaseId, Way),
     Status(Box<dyn FnOnce(Status) + Send>),
     Leave(Duration),
     Close,
@@ -42,15 +48,21 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The head is at the other end of this non-blocking socket, in place of any earlier one.
-    pub fn join(&self, head: OwnedFd) {
-        let _ = self.requests.send(Request::Head(head));
+    /// The head is at the other end of this connection, in place of any earlier one.
+    pub fn join(&self, head: impl Into<Secured>) {
+        let _ = self.requests.send(Request::Head(head.into()));
     }
 
     /// Somebody opened a data connection: this non-blocking socket, from which the opening header is still to be read.
     /// False: the node has ended.
     pub fn offer(&self, connection: OwnedFd) -> bool {
         self.requests.send(Request::Offer(connection)).is_ok()
+    }
+
+    /// The same, of a connection whose header was read: it is for this lease, and came this way. What follows the header
+    /// is still to be read. False: the node has ended.
+    pub fn offer_opened(&self, connection: OwnedFd, lease: LeaseId, way: Way) -> bool {
+        self.requests.send(Request::Opened(connection, lease, way)).is_ok()
     }
 
     /// Ask how things stand. The answer never comes if the node has ended.

@@ -36,8 +36,9 @@ impl Service {
             tokio::select! {
                 biased;
                 request = self.requests.recv(), if closing.is_none() => match request {
-                    Some(Request::Head(socket)) => shell.on_head_socket(socket),
+                    Some(Request::Head(connection)) => shell.on_head_connection(connection),
                     Some(Request::Offer(connection)) => shell.on_offer(connection),
+                    Some(Request::Opened(connection, lease, way)) => shell.on_opened(connection, lease, way),
                     Some(Request::Status(answer)) => answer(shell.status()),
                     Some(Request::Leave(within)) => shell.step(Event::Leave { within }),
                     Some(Request::Close) | None => {

@@ -11,9 +11,12 @@ use paceline_core::Tick;
 use paceline_core::node::{Effect, Event, Node, Status};
 use paceline_net::clock;
 use paceline_net::control::{self, Receiver, Sender};
+use paceline_net::secure::Secured;
 use paceline_proto::control::{HeadToNode, NodeToHead, SlotToNode, ZygoteToNode};
 use paceline_proto::question::{Answer, NodeQuestion};
-use paceline_proto::{Death, DeathCause, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError};
+use paceline_proto::{
+    Death, DeathCause, LeaseId, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError, Way,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -140,11 +143,11 @@ impl Shell {
         }
     }
 
-    pub(crate) fn on_head_socket(&mut self, socket: OwnedFd) {
+    pub(crate) fn on_head_connection(&mut self, connection: Secured) {
         if self.head.take().is_some() {
             self.step(Event::HeadDown);
         }
-        match control::channel(socket) {
+        match control::channel(connection) {
             Ok((sender, receiver)) => {
                 self.heads += 1;
                 let reader = tokio::spawn(listen(self.heads, receiver, self.desk.clone()));
@@ -157,6 +160,13 @@ impl Shell {
 
     pub(crate) fn on_offer(&mut self, connection: OwnedFd) {
         self.openings.on_offer(connection);
+    }
+
+    /// A data connection has said which lease it is for.
+    pub(crate) fn on_opened(&mut self, connection: OwnedFd, lease: LeaseId, way: Way) {
+        self.offered += 1;
+        self.connections.insert(self.offered, connection);
+        self.step(Event::Connection { connection: self.offered, lease, way });
     }
 
     pub(crate) fn on_alarm(&mut self) {
@@ -182,11 +192,7 @@ impl Shell {
                     self.step(Event::Exited { slot, death });
                 }
             }
-            News::Opened(socket, lease) => {
-                self.offered += 1;
-                self.connections.insert(self.offered, socket);
-                self.step(Event::Connection { connection: self.offered, lease });
-            }
+            News::Opened(connection, lease) => self.on_opened(connection, lease, Way::Unix),
         }
     }
 
@@ -214,6 +220,7 @@ impl Shell {
             None => {
                 self.head = None;
                 self.step(Event::HeadDown);
+                (self.options.headless)();
             }
         }
     }
@@ -284,6 +291,11 @@ impl Shell {
     fn perform(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::ToHead(message) => self.say(&self.with_words(message)),
+            Effect::DropHead => {
+                tracing::warn!("the head is silent or was replaced: looking for it again");
+                self.head = None;
+                (self.options.headless)();
+            }
             Effect::StartZygote => return Some(self.start_zygote()),
             Effect::StartProgram { program, start } => return self.start_program(program, &start),
             Effect::EndProgram { program } => {

@@ -106,6 +106,8 @@ impl Embedded {
                 let head = head.clone();
                 move |link| head.accept(link)
             }),
+            // There is one link, which ends with this process.
+            headless: Arc::new(|| ()),
             answers: None,
         };
         let (node_service, node) = paceline_node::service(options);

@@ -9,7 +9,6 @@ use crate::embedded::Status;
 use crate::host::{Host, Opened};
 use crate::session::{Guarded, Shared};
 use paceline_core::client::Here;
-use paceline_proto::control::ClientToHead;
 use paceline_proto::{LeaseId, Resources};
 use paceline_slot::{Runtime, Wait};
 use parking_lot::Mutex;
@@ -72,7 +71,7 @@ impl Shared {
         let mut under = nest.under.lock();
         if let Some(lease) = lease.filter(|_| *under != lease) {
             *under = Some(lease);
-            state.inner.say(&ClientToHead::Under { lease });
+            state.inner.act(|core, effects| core.work_under(lease, effects));
         }
     }
 

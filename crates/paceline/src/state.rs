@@ -148,7 +148,9 @@ impl State {
     fn perform(&mut self, effect: Effect<Ticket>, more: &mut Vec<Effect<Ticket>>) {
         match effect {
             Effect::ToHead(message) => self.say(&message),
-            Effect::Open { key, lease } => self.open(key, lease, more),
+            // Only a head on another machine can fall silent or be replaced.
+            Effect::DropHead => {}
+            Effect::Open { key, lease, .. } => self.open(key, lease, more),
             Effect::Close { key } => self.close_link(key),
             Effect::Send { key, now } => self.send(key, now),
             Effect::Finished { ticket, task: _, outcome } => {

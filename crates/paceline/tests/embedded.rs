@@ -50,7 +50,7 @@ impl Cluster {
     fn of(mut embedded: Embedded) -> Cluster {
         let control = embedded.control();
         let cluster = Cluster { embedded, control, inbox: Inbox::default(), printed: Vec::new() };
-        cluster.say(&ClientToHead::Hello { client: CLIENT, name: "test".into(), leases: vec![] });
+        cluster.say(&ClientToHead::Hello { client: CLIENT, name: "test".into(), leases: vec![], met: None });
         cluster
     }
 

@@ -3,8 +3,8 @@
 //! `cargo run -p paceline-proto --example corpus -- fuzz/corpus/frames`
 
 use paceline_proto::control::{
-    ClientToHead, HeadToClient, HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, Placement, SlotToNode,
-    Stream, ZygoteToNode,
+    ClientToHead, HeadToClient, HeadToNode, Held, Met, NodeToHead, NodeToSlot, NodeToZygote, Placement,
+    SlotToNode, Stream, ZygoteToNode,
 };
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
@@ -12,8 +12,8 @@ use paceline_proto::placement::Member;
 use paceline_proto::question::{NodeQuestion, Question};
 use paceline_proto::{
     Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts, FunctionId, Incarnation,
-    LeaseId, MemoryUse, NodeId, OutOfMemory, Part, PlacementId, ProgramId, Resources, Rule, Seq, Shape,
-    SlotId, Start, StartError, TaskId, open,
+    LeaseId, LeaseSecret, MemoryUse, NodeId, OutOfMemory, Part, PlacementId, ProgramId, Resources, Rule, Seq,
+    Shape, SlotId, Start, StartError, TaskId, open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,6 +41,9 @@ fn all() -> Vec<Vec<u8>> {
     let stream: Vec<u8> = std::iter::once(3).chain(out.iter().flat_map(|one| one[1..].to_vec())).collect();
     out.push(stream);
     out.push(open::encode(LeaseId(77)).to_vec());
+    out.push(open::Header { kind: open::Kind::Client, id: 0 }.encode().to_vec());
+    out.push(open::Answer::Lease.encode().to_vec());
+    out.push(b"[fe80::1%eth0]:7077".to_vec());
     out.extend(lies(&out[4]));
     out
 }
@@ -125,20 +128,29 @@ fn control(out: &mut Vec<Vec<u8>>) {
         variables: vec![("PACELINE_ZYGOTE".into(), "1".into())],
     };
     let (client, node) = (ClientId(1), NodeId(1));
+    let met = Met { cluster: ClusterId(1), epoch: Epoch(2) };
+    let secret = LeaseSecret([7; 32]);
     messages!(
         out,
-        ClientToHead::Hello { client, name: "nightly".into(), leases: vec![lease] },
+        ClientToHead::Hello {
+            client,
+            name: "nightly".into(),
+            leases: vec![Held { lease, node }],
+            met: Some(met)
+        },
         ClientToHead::Want { shape, count: 8 },
         ClientToHead::Program { program, start: start.clone() },
         ClientToHead::Release { lease },
         ClientToHead::Bye,
         ClientToHead::Under { lease },
+        ClientToHead::Broken { lease },
+        ClientToHead::Heartbeat { beat: 7 },
         ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
         ClientToHead::Placement { id: PlacementId(3), rule },
         ClientToHead::Named { resources: vec!["license".into()] },
         ClientToHead::Standing { weight: 2, priority: -1 },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
-        HeadToClient::Granted { lease, node, slot, shape },
+        HeadToClient::Granted { lease, node, slot, shape, secret },
         HeadToClient::Recall { lease },
         HeadToClient::Crowded { shape },
         HeadToClient::Ended { lease, death: death.clone() },
@@ -146,6 +158,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Waits { shape, why: "all 8 CPUs are used".into() },
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
+        HeadToClient::Heartbeat { beat: 7 },
         HeadToClient::Answer { number: 3, text: Ok("{}".into()) },
         HeadToClient::Bye,
         NodeToHead::Join {
@@ -153,7 +166,17 @@ fn control(out: &mut Vec<Vec<u8>>) {
             incarnation: Incarnation(1),
             name: "alpha".into(),
             total: Resources::cpus(64),
-            leases: vec![Placement { lease, client, slot, shape, blocked: true, devices }],
+            leases: vec![Placement {
+                lease,
+                client,
+                slot,
+                shape,
+                blocked: true,
+                holder: client,
+                epoch: Epoch(9),
+                devices
+            }],
+            met: Some(met),
             facts,
         },
         NodeToHead::Placed { lease, slot },
@@ -163,18 +186,21 @@ fn control(out: &mut Vec<Vec<u8>>) {
             program,
             why: StartError::Ended { cause: DeathCause::Exit(2), words: "usage".into() },
         },
-        NodeToHead::Heartbeat,
+        NodeToHead::Heartbeat { beat: 1 << 40 },
         NodeToHead::Blocked { lease, blocked: true },
         NodeToHead::Answer { number: 4, text: Err("no".into()) },
         NodeToHead::Leaving,
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Program { program, start },
-        HeadToNode::Place { lease, client, shape, devices },
+        HeadToNode::Place { lease, client, shape, holder: client, secret, devices },
         HeadToNode::End { lease },
         HeadToNode::Bye,
+        HeadToNode::Heartbeat { beat: 7 },
+        HeadToNode::Heard { lease },
         HeadToNode::Ask { number: 4, question: NodeQuestion::Status },
         NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true, devices },
-        NodeToSlot::Attach { lease },
+        NodeToSlot::Attach { lease, secret: None },
+        NodeToSlot::Attach { lease, secret: Some(secret) },
         NodeToSlot::Detach { lease },
         NodeToSlot::Exit,
         NodeToSlot::TooDeep { lease },

@@ -6,7 +6,9 @@ use crate::data::{from_postcard, postcard_frame};
 use crate::death::Death;
 use crate::error::Error;
 use crate::frame::Frame;
-use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, PlacementId, ProgramId, SlotId};
+use crate::ids::{
+    ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId, ProgramId, SlotId,
+};
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
 use crate::question::{Answer, NodeQuestion, Question};
@@ -16,8 +18,8 @@ use serde::{Deserialize, Serialize};
 /// Client to head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ClientToHead {
-    /// Opens or reopens the link: who this is and which leases it holds.
-    Hello { client: ClientId, name: String, leases: Vec<LeaseId> },
+    /// Opens or reopens the link: who this is, which leases it holds, and which head it last believed.
+    Hello { client: ClientId, name: String, leases: Vec<Held>, met: Option<Met> },
     /// How a program is started that shapes name. Comes before the first of them; said again, it changes nothing.
     Program { program: ProgramId, start: Start },
     /// The client could use `count` leases of this shape in all. Replaces what it said of the shape before.
@@ -28,6 +30,10 @@ pub enum ClientToHead {
     Bye,
     /// The client is the slot that has this lease, and works for the task that runs under it.
     Under { lease: LeaseId },
+    /// The data connection of this lease has been down for too long: end what runs under it, and say so.
+    Broken { lease: LeaseId },
+    /// The client is there. The head sends the number back, which only the client understands.
+    Heartbeat { beat: u64 },
     /// Asks the head something. May come without a `Hello`, from one that only asks.
     Ask { number: u64, question: Question },
     /// What a placement that shapes name asks of nodes. Comes before the first of them; said again, it changes nothing.
@@ -52,6 +58,8 @@ pub enum HeadToClient {
         node: NodeId,
         slot: SlotId,
         shape: Shape,
+        /// Proves to the slot that this is its client, where the way to it is not safe by itself.
+        secret: LeaseSecret,
     },
     /// Give this lease back after the task it runs.
     Recall {
@@ -85,6 +93,10 @@ pub enum HeadToClient {
         #[serde(with = "serde_bytes")]
         text: Vec<u8>,
     },
+    /// The answer to a client's.
+    Heartbeat {
+        beat: u64,
+    },
     /// The answer to the question of this number.
     Answer {
         number: u64,
@@ -102,30 +114,22 @@ pub enum HeadToClient {
 /// Node to head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeToHead {
-    /// Opens or reopens the link: what the node has and which leases live on it.
+    /// Opens or reopens the link: what the node has, which leases live on it, and which head it last obeyed.
     Join {
         node: NodeId,
         incarnation: Incarnation,
         name: String,
         total: Resources,
         leases: Vec<Placement>,
+        met: Option<Met>,
         facts: Facts,
     },
     /// The lease has its slot.
-    Placed {
-        lease: LeaseId,
-        slot: SlotId,
-    },
+    Placed { lease: LeaseId, slot: SlotId },
     /// The lease is over, either because it was told so (`death` is none) or because the slot died.
-    Ended {
-        lease: LeaseId,
-        death: Option<Death>,
-    },
+    Ended { lease: LeaseId, death: Option<Death> },
     /// This program gives no slots. Comes before the end of the leases that waited for one.
-    ProgramFailed {
-        program: ProgramId,
-        why: StartError,
-    },
+    ProgramFailed { program: ProgramId, why: StartError },
     Output {
         client: ClientId,
         slot: SlotId,
@@ -133,17 +137,12 @@ pub enum NodeToHead {
         #[serde(with = "serde_bytes")]
         text: Vec<u8>,
     },
-    Heartbeat,
+    /// The node is there. The head sends the number back, which only the node understands.
+    Heartbeat { beat: u64 },
     /// The task that runs under this lease waits for others, and does not need its CPUs meanwhile; or it goes on.
-    Blocked {
-        lease: LeaseId,
-        blocked: bool,
-    },
+    Blocked { lease: LeaseId, blocked: bool },
     /// The answer to the head's question of this number.
-    Answer {
-        number: u64,
-        text: Answer,
-    },
+    Answer { number: u64, text: Answer },
     /// The node wants to go: let it finish what it runs, then say goodbye.
     Leaving,
 }
@@ -160,11 +159,14 @@ pub enum HeadToNode {
         program: ProgramId,
         start: Start,
     },
-    /// Find a slot for this lease.
+    /// Find a slot for this lease. `client` is whom its work is for, `holder` who was promised it: the client itself,
+    /// or one of its tasks.
     Place {
         lease: LeaseId,
         client: ClientId,
         shape: Shape,
+        holder: ClientId,
+        secret: LeaseSecret,
         /// The GPUs it has, or has a part of.
         devices: Devices,
     },
@@ -174,11 +176,34 @@ pub enum HeadToNode {
     },
     /// The cluster is closing, or the node was asked to leave: end everything and go.
     Bye,
+    /// The answer to a node's.
+    Heartbeat {
+        beat: u64,
+    },
+    /// The head knows how this lease ended: it need not be told again.
+    Heard {
+        lease: LeaseId,
+    },
     /// The head wants to know something.
     Ask {
         number: u64,
         question: NodeQuestion,
     },
+}
+
+/// A start of the head whose word counted: leases are from it, and an earlier one of the same cluster is no head any
+/// more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Met {
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+}
+
+/// A lease as its holder knows it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Held {
+    pub lease: LeaseId,
+    pub node: NodeId,
 }
 
 /// A lease as its node knows it.
@@ -190,6 +215,10 @@ pub struct Placement {
     pub shape: Shape,
     /// Its task waits for others.
     pub blocked: bool,
+    /// Who was promised it.
+    pub holder: ClientId,
+    /// The start of the head that placed it.
+    pub epoch: Epoch,
     /// The GPUs it has, or has a part of.
     pub devices: Devices,
 }
@@ -207,8 +236,9 @@ pub enum NodeToSlot {
     /// From now on this slot belongs to this client and has these resources, of all that its node has. `own`: it runs
     /// the client's own program. `devices`: the GPUs it has.
     Bind { client: ClientId, needs: Resources, total: Resources, own: bool, devices: Devices },
-    /// A data connection for this lease; its descriptor comes along. An earlier one is void.
-    Attach { lease: LeaseId },
+    /// A data connection for this lease; its descriptor comes along. An earlier one is void. With a secret it comes from
+    /// another machine: both sides prove the secret under TLS first.
+    Attach { lease: LeaseId, secret: Option<LeaseSecret> },
     /// The lease is over: forget its calls.
     Detach { lease: LeaseId },
     /// Finish what runs and leave.

@@ -1,5 +1,6 @@
 //! What a fuzzer and the corpus test do with arbitrary bytes: read them as every link would.
 
+use crate::address::Address;
 use crate::control::{
     ClientToHead, HeadToClient, HeadToNode, Message, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode,
     ZygoteToNode,
@@ -16,7 +17,15 @@ use std::fmt::Debug;
 /// If a decoder panics, if the pieces matter, or if a message that was understood does not survive another trip.
 pub fn exercise(bytes: &[u8]) {
     if let Some(header) = bytes.first_chunk::<{ open::LENGTH }>() {
-        let _ = open::decode(header);
+        let _ = open::Header::decode(header);
+    }
+    if let Some(answer) = bytes.first_chunk::<{ open::ANSWER }>() {
+        let _ = open::Answer::decode(answer);
+    }
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(address) = text.parse::<Address>()
+    {
+        assert_eq!(address.to_string().parse(), Ok(address), "AD-1: what is shown is understood");
     }
     let Some((&piece, stream)) = bytes.split_first() else { return };
     let whole = frames(stream, stream.len().max(1));

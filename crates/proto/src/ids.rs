@@ -28,7 +28,8 @@ id!(
     "cluster-"
 );
 id!(
-    /// One start of the head; a later start has a higher number.
+    /// One start of the head; a later start has a higher number. Its lower half is drawn at random, so that two heads
+    /// from copies of one journal have different ones ([`Epoch::next`]).
     Epoch(u64),
     "epoch-"
 );
@@ -95,12 +96,34 @@ impl PlacementId {
     }
 }
 
+/// What opens the data connection of one lease: known to the client that holds it and to its slot, besides head and node.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LeaseSecret(pub [u8; 32]);
+
+impl fmt::Debug for LeaseSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a secret")
+    }
+}
+
 impl ProgramId {
     /// What the client itself is.
     pub const OWN: ProgramId = ProgramId(0);
 
     pub fn is_own(self) -> bool {
         self == ProgramId::OWN
+    }
+}
+
+impl Epoch {
+    /// The next start of the head, with random bits of its own.
+    pub fn next(self, random: u32) -> Epoch {
+        Epoch(((self.0 >> 32) + 1) << 32 | u64::from(random))
+    }
+
+    /// Which start it is, for people.
+    pub fn number(self) -> u64 {
+        self.0 >> 32
     }
 }
 

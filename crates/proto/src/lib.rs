@@ -7,6 +7,7 @@
 //! encoded by postcard ([`control`]).
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod control;
 pub mod data;
 pub mod death;
@@ -22,12 +23,13 @@ pub mod question;
 pub mod resources;
 pub mod version;
 
+pub use address::{Address, Way};
 pub use bytes::Bytes;
 pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;
 pub use ids::{
-    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, NodeId, PlacementId, ProgramId, Seq,
-    SlotId, TaskId,
+    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId,
+    ProgramId, Seq, SlotId, TaskId,
 };
 pub use placement::{Device, Facts, Rule};
 pub use program::{Start, StartError};

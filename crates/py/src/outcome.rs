@@ -62,6 +62,11 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
             fields.set_item("why", refused.why)?;
             Err(lost(py, "no-resources", &fields))
         }
+        Outcome::HeadLost { after } => {
+            let fields = fields(py, of)?;
+            fields.set_item("after", after.as_secs_f64())?;
+            Err(lost(py, "head-lost", &fields))
+        }
         Outcome::TooDeep { needs } => {
             let fields = fields(py, of)?;
             fields.set_item("needs", needs.to_string())?;

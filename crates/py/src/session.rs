@@ -114,7 +114,9 @@ impl Session {
         let parts = [Part::Cpus(cpus), Part::Gpus(gpus), Part::Memory(memory)];
         let needs = parts.into_iter().try_fold(Resources::default(), |needs, part| needs.with(part));
         let needs = needs.ok_or_else(|| {
-            PyValueError::new_err(format!("there are no {cpus} cpus, {gpus} gpus and {memory} bytes to ask for"))
+            PyValueError::new_err(format!(
+                "there are no {cpus} cpus, {gpus} gpus and {memory} bytes to ask for"
+            ))
         })?;
         let function = self.inner.define(Bytes::copy_from_slice(payload.as_bytes()));
         let retry_on = RetryOn {

@@ -134,7 +134,8 @@ impl Sim {
     pub(crate) fn client_performs(&mut self, client: usize, effect: Effect<usize>) {
         match effect {
             Effect::ToHead(message) => self.client_tells_head(client, &message),
-            Effect::Open { key, lease } => {
+            Effect::DropHead => self.client_drops_head(client),
+            Effect::Open { key, lease, .. } => {
                 let serving = Serving { lease, link: None, up: false, breaks: 0 };
                 let before = self.clients[client].leases.insert(key, serving);
                 assert!(before.is_none(), "{key:?} is opened twice");
@@ -177,9 +178,11 @@ impl Sim {
 
     pub(crate) fn client_tells_head(&mut self, client: usize, message: &ClientToHead) {
         let repeat = match message {
-            ClientToHead::Hello { .. } | ClientToHead::Program { .. } | ClientToHead::Release { .. } => {
-                Repeat::Later
-            }
+            ClientToHead::Hello { .. }
+            | ClientToHead::Program { .. }
+            | ClientToHead::Release { .. }
+            | ClientToHead::Broken { .. }
+            | ClientToHead::Heartbeat { .. } => Repeat::Later,
             ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
             ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
@@ -221,6 +224,7 @@ impl Sim {
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
+            | HeadToClient::Heartbeat { .. }
             | HeadToClient::Answer { .. }
             | HeadToClient::Bye
             | HeadToClient::Unplaceable { .. }
@@ -250,7 +254,19 @@ impl Sim {
         }
         self.clients[client].head = None;
         self.note(|_| format!("client {client} has no head"));
+        self.client_handles(client, Event::HeadDown);
         let delay = self.random.span(Duration::from_millis(1)..self.settings.head.client_lost * 2);
+        self.after(delay, Happening::ClientConnects { client });
+    }
+
+    /// The machine has given up the link to the head.
+    fn client_drops_head(&mut self, client: usize) {
+        self.ledger.tally.silent_heads += 1;
+        self.note(|_| format!("client {client} drops its link to the head"));
+        if let Some(link) = self.clients[client].head.take() {
+            self.close_end(link, End::Near);
+        }
+        let delay = self.random.span(Duration::from_millis(1)..self.settings.head.heartbeat * 2);
         self.after(delay, Happening::ClientConnects { client });
     }
 

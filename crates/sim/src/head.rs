@@ -37,6 +37,13 @@ impl Sim {
                         self.close_end(link, End::Far);
                     }
                 }
+                Effect::DropClient(client) => {
+                    if let Some(link) = self.head.clients.remove(&client) {
+                        self.note(|_| format!("head drops {client:?}"));
+                        self.close_end(link, End::Far);
+                    }
+                }
+                Effect::Superseded { .. } => panic!("there is one head"),
                 Effect::WakeAt(at) => {
                     self.head.wake = Some(at);
                     let late = self.lateness();
@@ -58,6 +65,7 @@ impl Sim {
             HeadToClient::Welcome { .. }
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
+            | HeadToClient::Heartbeat { .. }
             | HeadToClient::Ended { .. } => Repeat::Later,
             HeadToClient::Granted { .. } => Repeat::AtOnce,
             HeadToClient::ProgramFailed { .. }
@@ -78,6 +86,7 @@ impl Sim {
     fn head_tells_node(&mut self, node: NodeId, message: &HeadToNode) {
         let repeat = match message {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
+            HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } => Repeat::Later,
             HeadToNode::Place { .. } => Repeat::AtOnce,
             HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };

@@ -260,6 +260,11 @@ impl Ledger {
                 assert!(has.is_some() && !fits, "{id:?} could run where it is waited for");
                 tally.too_large += 1;
             }
+            Outcome::HeadLost { .. } => {
+                // Where it was and how often it ran, nobody was left to say.
+                entry.doubtful = true;
+                tally.head_lost += 1;
+            }
             Outcome::NotStarted(_) => {
                 assert!(!job.shape.program.is_own(), "{id:?} needs no other program");
                 tally.not_started += 1;

@@ -5,7 +5,7 @@ use crate::process::Process;
 use crate::world::{Event, Machine, Sim};
 use paceline_core::client::Outcome;
 use paceline_proto::LeaseId;
-use paceline_proto::control::{ClientToHead, SlotToNode};
+use paceline_proto::control::SlotToNode;
 use paceline_proto::data::Status;
 
 impl Sim {
@@ -33,7 +33,7 @@ impl Sim {
             return self.after(job.takes / 2, Event::RunEnds { process, run });
         };
         let client = self.nested_client(process);
-        self.client_tells_head(client, &ClientToHead::Under { lease });
+        self.client_does(client, |core, out| core.work_under(lease, out));
         let children: Vec<usize> = (0..job.children).map(|_| self.submit_job(client, child)).collect();
         let Some(busy) = &mut self.processes[process].busy else { return };
         busy.children = children;

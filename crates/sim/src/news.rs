@@ -27,6 +27,7 @@ pub enum How {
     Unplaceable,
     TimedOut,
     TooDeep,
+    HeadLost,
     NotStarted,
 }
 
@@ -40,6 +41,7 @@ impl From<&Outcome> for How {
             Outcome::Unplaceable(_) => How::Unplaceable,
             Outcome::TimedOut { .. } => How::TimedOut,
             Outcome::TooDeep { .. } => How::TooDeep,
+            Outcome::HeadLost { .. } => How::HeadLost,
             Outcome::NotStarted(_) => How::NotStarted,
             Outcome::Lost(lost) => match lost.cause {
                 LostCause::SlotDied => How::SlotDied,

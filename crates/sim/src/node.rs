@@ -13,7 +13,7 @@ use paceline_proto::control::{
 use paceline_proto::resources::UNIT;
 use paceline_proto::{
     Death, DeathCause, Devices, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, SlotId,
-    StartError,
+    StartError, Way,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -147,6 +147,14 @@ impl Sim {
     fn node_performs(&mut self, node: usize, effect: Effect) {
         match effect {
             Effect::ToHead(message) => self.node_tells_head(node, &message),
+            Effect::DropHead => {
+                self.ledger.tally.silent_heads += 1;
+                self.note(|sim| format!("node {} drops its link to the head", sim.nodes[node].name));
+                if let Some(link) = self.nodes[node].head.take() {
+                    self.close_end(link, End::Near);
+                }
+                self.node_redials(node);
+            }
             Effect::StartZygote => self.start_zygote(node, ProgramId::OWN),
             Effect::StartProgram { program, .. } => self.start_zygote(node, program),
             Effect::EndProgram { program } => {
@@ -216,10 +224,10 @@ impl Sim {
             | NodeToHead::Ended { .. }
             | NodeToHead::ProgramFailed { .. }
             | NodeToHead::Leaving
-            | NodeToHead::Heartbeat => Repeat::Later,
+            | NodeToHead::Heartbeat { .. } => Repeat::Later,
             NodeToHead::Blocked { .. } => Repeat::AtOnce,
         };
-        if *message != NodeToHead::Heartbeat {
+        if !matches!(message, NodeToHead::Heartbeat { .. }) {
             self.note(|sim| format!("node {} -> head: {message:?}", sim.nodes[node].name));
         }
         if let Some(link) = self.nodes[node].head {
@@ -240,6 +248,10 @@ impl Sim {
         self.nodes[node].head = None;
         self.note(|sim| format!("node {} has no head", sim.nodes[node].name));
         self.node_handles(node, Event::HeadDown);
+        self.node_redials(node);
+    }
+
+    fn node_redials(&mut self, node: usize) {
         let delay = self.random.span(Duration::from_millis(1)..self.settings.node.heartbeat * 2);
         self.after(delay, Happening::NodeConnects { node });
     }
@@ -435,7 +447,7 @@ impl Sim {
         if self.nodes[node].core.is_none() {
             return self.close_end(link, End::Far);
         }
-        self.node_handles(node, Event::Connection { connection: link.0, lease });
+        self.node_handles(node, Event::Connection { connection: link.0, lease, way: Way::Unix });
     }
 
     /// The node's own invariants, and that its leases never need more than it has.
@@ -462,7 +474,7 @@ impl Sim {
         }
     }
 
-    /// No two processes that live may use the same GPU, unless they have parts of it (ND-9).
+    /// No two processes that live may use the same GPU, unless they have parts of it (ND-11).
     fn check_devices(&self, node: usize) -> Result<(), String> {
         let host = &self.nodes[node];
         let alive = host.slots.values().map(|process| &self.processes[*process]);
@@ -471,7 +483,7 @@ impl Sim {
             process.devices.numbers().for_each(|number| used[number] += process.share);
         }
         match used.iter().position(|used| *used > UNIT) {
-            Some(number) => Err(format!("ND-9: GPU {number} of node {} is used twice", host.name)),
+            Some(number) => Err(format!("ND-11: GPU {number} of node {} is used twice", host.name)),
             None => Ok(()),
         }
     }
@@ -489,7 +501,7 @@ impl Sim {
                 let bound = self.processes[process].client.replace(client);
                 assert!(bound.is_none(), "ND-2: a slot is bound twice");
             }
-            NodeToSlot::Attach { lease } => self.slot_attaches(process, lease, connection),
+            NodeToSlot::Attach { lease, .. } => self.slot_attaches(process, lease, connection),
             NodeToSlot::Detach { lease } => self.slot_detaches(process, lease),
             NodeToSlot::Exit => {
                 self.processes[process].exits = true;

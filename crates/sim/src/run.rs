@@ -126,7 +126,7 @@ fn settings(random: &mut Random) -> Settings {
     node.heartbeat = heartbeat;
     node.spares = random.within(0..3);
     node.warm = millis(random.pick(&[5, 200, 10_000]));
-    node.head_lost = millis(random.pick(&[1_000, 60_000]));
+    node.head_lost = (heartbeat * random.pick(&[5, 30])).max(millis(1_000));
     node.grace = millis(random.pick(&[20, 500]));
     node.max_blocked = random.pick(&[0, 1, 3, 8]);
     node.program_idle = millis(random.pick(&[20, 300, 60_000]));
@@ -137,6 +137,8 @@ fn settings(random: &mut Random) -> Settings {
         window_bytes: random.pick(&[1_000, 4 << 20]),
         queue_tasks: random.pick(&[1, 10, 100_000]),
         queue_bytes: random.pick(&[1_000, 256_000_000]),
+        heartbeat: random.pick(&[Duration::ZERO, heartbeat, heartbeat]),
+        head_lost: node.head_lost,
         ..client::Config::default()
     };
     let micros =

@@ -41,6 +41,7 @@ tally! {
     node_lost: "tasks lost with their nodes",
     poison: "poison tasks",
     unplaceable: "unplaceable tasks",
+    head_lost: "tasks that waited for the head in vain",
     not_started: "tasks whose program did not start",
     program_runs: "runs in slots of other programs",
     program_deaths: "zygote deaths of other programs",
@@ -72,4 +73,5 @@ tally! {
     here: "tasks that ran where they were waited for",
     too_large: "tasks that could not",
     printed: "printed lines",
+    silent_heads: "links to a silent head given up",
 }

@@ -219,7 +219,7 @@ impl Companion {
                 state.needs = Some(needs);
                 state.total = Some(total);
             }
-            NodeToSlot::Attach { lease } => {
+            NodeToSlot::Attach { lease, secret: _ } => {
                 let Some(socket) = descriptors.into_iter().next() else { return };
                 if state.core.lease() != Some(lease) && !state.busy {
                     self.shared.page.reset();

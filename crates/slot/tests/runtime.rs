@@ -32,7 +32,7 @@ fn start(buffer: Option<usize>) -> (Arc<Runtime>, Client) {
         }
     }
     let mut outbox = Outbox::default();
-    outbox.push(&NodeToSlot::Attach { lease: LEASE }, vec![theirs]);
+    outbox.push(&NodeToSlot::Attach { lease: LEASE, secret: None }, vec![theirs]);
     outbox.flush(&node).unwrap();
     std::mem::forget(node);
     let mut client = Client { link: Link::new(ours) };

@@ -121,7 +121,7 @@ impl Slot {
             None,
         )
         .unwrap();
-        self.say(&NodeToSlot::Attach { lease: LeaseId(1) }, vec![theirs]);
+        self.say(&NodeToSlot::Attach { lease: LeaseId(1), secret: None }, vec![theirs]);
         BufReader::new(File::from(ours))
     }
 }

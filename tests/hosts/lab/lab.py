@@ -8,9 +8,10 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
-from lab.host import Host
+from lab.host import Host, Traces
 from lab.network import Network
 from lab.slow_network import SlowNetwork
+from support.waiting import wait_until
 
 
 class Lab:
@@ -57,6 +58,18 @@ class Lab:
         for network in host.addresses:
             self.networks[network].unplug(host)
         host.end()
+
+    def assert_nothing_left(self, *hosts: Host, within: float = 5.0) -> None:
+        """Neither process, file nor socket is on these hosts, or on all of them, that was not there when they began."""
+        wanted = hosts or tuple(one for one in self.hosts.values() if one.alive)
+        left = dict[str, Traces]()
+
+        def clean() -> bool:
+            left.clear()
+            left.update({host.name: traces for host in wanted if (traces := host.traces())})
+            return not left
+
+        wait_until(clean, "nothing to be left", within, lambda: left)
 
     def report(self) -> str:
         """What the clusters on the hosts have logged, for a test that failed."""

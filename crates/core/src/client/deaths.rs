@@ -28,6 +28,7 @@ impl<Ticket: Clone> Client<Ticket> {
         out: &mut Vec<Effect<Ticket>>,
     ) {
         let Some(key) = self.lease_keys.remove(&lease) else { return };
+        self.note_up(key);
         let mut lease = self.leases.remove(key.0);
         self.slots.remove(&(lease.node, lease.slot));
         let shape = lease.shape;

@@ -124,6 +124,7 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// Give a lease back. Less is wanted from now on, or the head would grant it again at once.
     fn release(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
+        self.note_up(key);
         let lease = self.leases.remove(key.0);
         self.lease_keys.remove(&lease.id);
         if lease.is_unconfirmed() {
@@ -138,17 +139,5 @@ impl<Ticket: Clone> Client<Ticket> {
         out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
         out.push(Effect::ToHead(ClientToHead::Release { lease: lease.id }));
         out.push(Effect::Close { key });
-    }
-
-    pub(super) fn on_head_up(&mut self, out: &mut Vec<Effect<Ticket>>) {
-        let mut leases: Vec<LeaseId> = self.lease_keys.keys().copied().collect();
-        leases.sort_unstable();
-        out.push(Effect::ToHead(ClientToHead::Hello { client: self.id, name: self.name.clone(), leases }));
-        self.say_programs(out);
-        for (_, shape, queue) in self.shapes.iter() {
-            if queue.wanted > 0 {
-                out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));
-            }
-        }
     }
 }

@@ -55,6 +55,9 @@ impl<Ticket: Clone> Client<Ticket> {
         self.waiting.add(self.tasks[key.0].payload.len());
         self.shapes[shape].push(key, priority);
         self.fill(now, shape, out);
+        if self.head.is_lost() {
+            self.end_waiting(shape, out);
+        }
         self.demand_changed(shape, out);
         (key, id)
     }

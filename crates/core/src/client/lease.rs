@@ -7,7 +7,7 @@ use super::shapes::ShapeKey;
 use super::{Config, TaskKey};
 use crate::Tick;
 use paceline_proto::data::{Call, Hello, ToSlot};
-use paceline_proto::{ClientId, LeaseId, NodeId, Seq, SlotId};
+use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, Seq, SlotId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -39,7 +39,12 @@ pub(super) struct Lease {
     pub node: NodeId,
     pub slot: SlotId,
     pub shape: ShapeKey,
+    pub secret: LeaseSecret,
     pub link: LinkState,
+    /// Since when the link is down, if that is timed.
+    pub down_since: Option<Tick>,
+    /// It was down for too long: the head ends the lease.
+    pub broken: bool,
     /// To be given back once nothing is in flight.
     pub recalled: bool,
     pub idle_since: Tick,
@@ -73,13 +78,23 @@ const ACK_BYTES: usize = 64 << 10;
 const ACK_REPLIES: u64 = 1024;
 
 impl Lease {
-    pub fn new(now: Tick, id: LeaseId, node: NodeId, slot: SlotId, shape: ShapeKey) -> Lease {
+    pub fn new(
+        now: Tick,
+        id: LeaseId,
+        node: NodeId,
+        slot: SlotId,
+        shape: ShapeKey,
+        secret: LeaseSecret,
+    ) -> Lease {
         Lease {
             id,
             node,
             slot,
             shape,
+            secret,
             link: LinkState::Opening { again: false },
+            down_since: None,
+            broken: false,
             recalled: false,
             idle_since: now,
             last_progress: now,

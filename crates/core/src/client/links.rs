@@ -3,20 +3,13 @@
 use super::lease::{Lease, LinkState};
 use super::{Client, Effect, LeaseKey};
 use crate::Tick;
+use paceline_proto::Seq;
 use paceline_proto::control::ClientToHead;
 use paceline_proto::data::{Call, ToSlot};
-use paceline_proto::{LeaseId, NodeId, Seq, Shape, SlotId};
 
 impl<Ticket: Clone> Client<Ticket> {
-    pub(super) fn on_granted(
-        &mut self,
-        now: Tick,
-        lease: LeaseId,
-        node: NodeId,
-        slot: SlotId,
-        shape: Shape,
-        out: &mut Vec<Effect<Ticket>>,
-    ) {
+    pub(super) fn on_granted(&mut self, now: Tick, granted: Lease, out: &mut Vec<Effect<Ticket>>) {
+        let Lease { id: lease, node, shape, secret, .. } = granted;
         if self.lease_keys.contains_key(&lease) {
             return;
         }
@@ -24,25 +17,30 @@ impl<Ticket: Clone> Client<Ticket> {
             out.push(Effect::ToHead(ClientToHead::Release { lease }));
             return;
         }
-        let shape = self.shapes.key(&shape);
-        let key = LeaseKey(self.leases.insert(Lease::new(now, lease, node, slot, shape)));
+        let key = LeaseKey(self.leases.insert(granted));
         self.lease_keys.insert(lease, key);
         let queue = &mut self.shapes[shape];
         queue.crowded = false;
         queue.leases.push(key);
-        out.push(Effect::Open { key, lease });
+        out.push(Effect::Open { key, lease, node, secret });
+        self.note_down(now, key, out);
         self.idle_changed(now, key, out);
     }
 
     pub(super) fn on_link_up(&mut self, now: Tick, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let Some(lease) = self.leases.get_mut(key.0) else { return };
         let LinkState::Opening { again } = lease.link else { return };
+        if lease.broken {
+            // Too late: the head has been told.
+            return;
+        }
         lease.hello(self.id);
         // On a first link the slot has received nothing; there is no need to wait for it to say so.
         lease.link = if again { LinkState::Resuming } else { LinkState::Up };
         out.push(Effect::Send { key, now: true });
         if !again {
             let shape = lease.shape;
+            self.note_up(key);
             self.reopen(now, key);
             self.fill(now, shape, out);
             self.balance(now, shape, out);
@@ -50,12 +48,13 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
-    pub(super) fn on_link_down(&mut self, key: LeaseKey) {
+    pub(super) fn on_link_down(&mut self, now: Tick, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let Some(lease) = self.leases.get_mut(key.0) else { return };
         lease.link = LinkState::Opening { again: true };
         lease.forget_outgoing();
         // What was said of functions may not have arrived; saying it again does no harm.
         self.slots.remove(&(lease.node, lease.slot));
+        self.note_down(now, key, out);
     }
 
     /// The slot has said what it received over links that broke: send the rest again.
@@ -67,9 +66,11 @@ impl<Ticket: Clone> Client<Ticket> {
         out: &mut Vec<Effect<Ticket>>,
     ) {
         let lease = &mut self.leases[key.0];
-        if lease.link != LinkState::Resuming {
+        if lease.link != LinkState::Resuming || lease.broken {
             return;
         }
+        self.note_up(key);
+        let lease = &mut self.leases[key.0];
         lease.link = LinkState::Up;
         let memory = self.slots.entry((lease.node, lease.slot)).or_default();
         let mut before = Vec::new();

@@ -12,12 +12,14 @@
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
 //! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
+//! [`head`] (the link to the head, and its absence),
 //! [`here`] (tasks that run in the client itself), [`programs`] (slots of other programs than the client's own).
 
 mod deaths;
 mod demand;
 mod dispatch;
 mod functions;
+mod head;
 mod here;
 mod lease;
 mod links;
@@ -40,10 +42,13 @@ pub use task::{Charge, Lost, LostCause, NotStarted, Outcome, RetryOn, Spec, Task
 
 use crate::Tick;
 use functions::Functions;
+use head::HeadLink;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId};
+use paceline_proto::{
+    ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId,
+};
 use shapes::Shapes;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -76,6 +81,10 @@ pub struct Config {
     /// Whoever submits is to wait while so many tasks have not been sent, or so many bytes of arguments.
     pub queue_tasks: usize,
     pub queue_bytes: usize,
+    /// How often the head hears from us, and we from it. Zero where it is a part of this process: then nothing is timed.
+    pub heartbeat: Duration,
+    /// Without the head for this long, what waits for it ends.
+    pub head_lost: Duration,
 }
 
 impl Default for Config {
@@ -91,6 +100,8 @@ impl Default for Config {
             window_bytes: 4 << 20,
             queue_tasks: 100_000,
             queue_bytes: 256_000_000,
+            heartbeat: Duration::ZERO,
+            head_lost: Duration::from_secs(60),
         }
     }
 }
@@ -101,6 +112,8 @@ pub enum Event {
     FromHead(HeadToClient),
     /// The link to the head is up again: say who we are and what we want.
     HeadUp,
+    /// The link to the head is gone.
+    HeadDown,
     /// A data connection for the lease is open.
     LinkUp(LeaseKey),
     /// It broke; the slot may live.
@@ -112,31 +125,21 @@ pub enum Event {
 /// What the shell must do, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect<Ticket> {
+    /// To be dropped while there is no link to the head: everything that counts is said again when there is one.
     ToHead(ClientToHead),
-    /// Open a data connection for the lease.
-    Open {
-        key: LeaseKey,
-        lease: LeaseId,
-    },
+    /// Close the link to the head, which is silent or no head any more, and open another. Nothing more is to be said
+    /// about this one.
+    DropHead,
+    /// Open a data connection for the lease, whose slot is on this node.
+    Open { key: LeaseKey, lease: LeaseId, node: NodeId, secret: LeaseSecret },
     /// The lease is over: close its connection, if any.
-    Close {
-        key: LeaseKey,
-    },
+    Close { key: LeaseKey },
     /// Messages wait for this lease ([`Client::outgoing`]). `now`: its slot has nothing to do until they come.
-    Send {
-        key: LeaseKey,
-        now: bool,
-    },
+    Send { key: LeaseKey, now: bool },
     /// The one outcome of a task.
-    Finished {
-        ticket: Ticket,
-        task: TaskId,
-        outcome: Outcome,
-    },
+    Finished { ticket: Ticket, task: TaskId, outcome: Outcome },
     /// The task is known to run.
-    Started {
-        ticket: Ticket,
-    },
+    Started { ticket: Ticket },
     /// Hand in [`Event::Tick`] at this time, or a little later.
     WakeAt(Tick),
 }
@@ -163,6 +166,9 @@ pub struct Client<Ticket> {
     programs: BTreeMap<ProgramId, Start>,
     environment: Environment,
     environment_version: u64,
+    head: HeadLink,
+    /// The lease of the slot that this client is, if it is one.
+    under: Option<LeaseId>,
     wake: Option<Tick>,
     closed: bool,
 }
@@ -170,6 +176,8 @@ pub struct Client<Ticket> {
 impl<Ticket: Clone> Client<Ticket> {
     pub fn new(id: ClientId, name: &str, config: Config) -> Client<Ticket> {
         Client {
+            head: HeadLink::new(&config),
+            under: None,
             config,
             id,
             name: name.to_owned(),
@@ -192,19 +200,24 @@ impl<Ticket: Clone> Client<Ticket> {
     pub fn handle(&mut self, now: Tick, event: Event, out: &mut Vec<Effect<Ticket>>) {
         match event {
             Event::FromHead(message) => self.on_head(now, message, out),
-            Event::HeadUp => self.on_head_up(out),
+            Event::HeadUp => self.on_head_up(now, out),
+            Event::HeadDown => self.on_head_down(now, out),
             Event::LinkUp(key) => self.on_link_up(now, key, out),
-            Event::LinkDown(key) => self.on_link_down(key),
+            Event::LinkDown(key) => self.on_link_down(now, key, out),
             Event::FromSlot(key, message) => self.on_slot(now, key, message, out),
             Event::Tick => self.on_tick(now, out),
         }
     }
 
     fn on_head(&mut self, now: Tick, message: HeadToClient, out: &mut Vec<Effect<Ticket>>) {
+        if !self.on_heard(now, &message, out) {
+            return;
+        }
         match message {
-            HeadToClient::Welcome { .. } => {}
-            HeadToClient::Granted { lease, node, slot, shape } => {
-                self.on_granted(now, lease, node, slot, shape, out);
+            HeadToClient::Welcome { .. } | HeadToClient::Heartbeat { .. } => {}
+            HeadToClient::Granted { lease, node, slot, shape, secret } => {
+                let shape = self.shapes.key(&shape);
+                self.on_granted(now, Lease::new(now, lease, node, slot, shape, secret), out);
             }
             HeadToClient::Recall { lease } => self.on_recall(now, lease, out),
             HeadToClient::Crowded { shape } => self.on_crowded(shape, out),
@@ -238,6 +251,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.balance(now, shape, out);
         }
         self.release_idle(now, out);
+        self.head_on_time(now, out);
     }
 
     /// Ask for a tick at `at`, unless an earlier one is due.
@@ -282,6 +296,7 @@ impl<Ticket: Clone> Client<Ticket> {
             out.push(Effect::Close { key: LeaseKey(key) });
         }
         self.lease_keys.clear();
+        self.head.forget_links();
         out.push(Effect::ToHead(ClientToHead::Bye));
         count
     }

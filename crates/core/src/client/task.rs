@@ -62,6 +62,10 @@ pub enum Outcome {
     NotStarted(Box<NotStarted>),
     /// No node can ever hold it.
     Unplaceable(Box<Unplaceable>),
+    /// It waited for the head, which was out of reach for so long.
+    HeadLost {
+        after: Duration,
+    },
     /// The task that submitted it waits, and may neither leave its CPUs to it nor run it itself.
     TooDeep {
         needs: Box<Resources>,

@@ -1,6 +1,6 @@
 //! The invariants, spelled out. Slow and plain on purpose: it recomputes every book from the leases alone.
 
-use super::{ClientLink, Family, Head, LeaseState, NodeLink};
+use super::{ClientLink, Family, Head, NodeLink};
 use paceline_proto::{ClientId, NodeId, Resources, Sum};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -26,9 +26,9 @@ impl Head {
     fn check_leases(&self) -> Result<(), String> {
         for (id, lease) in &self.leases {
             ensure!(self.nodes.contains_key(&lease.node), "{id:?} is on {:?}, which is gone", lease.node);
-            let ending = lease.state == LeaseState::Ending;
+            let nobodys = !lease.state.is_somebodys();
             ensure!(
-                ending || self.clients.contains_key(&lease.client),
+                nobodys || self.clients.contains_key(&lease.client),
                 "{id:?} belongs to {:?}, which is gone",
                 lease.client
             );
@@ -56,7 +56,7 @@ impl Head {
         let listed = client.leases.values().flatten().count();
         let mine = || {
             let all = self.leases.iter();
-            all.filter(|(_, lease)| lease.client == id && lease.state != LeaseState::Ending)
+            all.filter(|(_, lease)| lease.client == id && lease.state.is_somebodys())
         };
         ensure!(mine().count() == listed, "{id:?} lists {listed} leases");
         for (lease, entry) in mine() {
@@ -72,10 +72,10 @@ impl Head {
 
     fn check_families(&self) -> Result<(), String> {
         let mut families: BTreeMap<ClientId, Family> = BTreeMap::new();
-        for lease in self.leases.values().filter(|lease| lease.state != LeaseState::Ending) {
+        for lease in self.leases.values().filter(|lease| lease.state.is_somebodys()) {
             let family = families.entry(self.clients[&lease.client].root).or_default();
             family.used.add(&lease.needs());
-            if !matches!(lease.state, LeaseState::Recalled { .. }) {
+            if !lease.state.leaves_family() {
                 family.keeps.add(&lease.needs());
             }
         }
@@ -100,6 +100,10 @@ impl Head {
         ensure!(self.total == total, "the total is {:?}", self.total);
         let both = self.departed.keys().find(|id| self.nodes.contains_key(id));
         ensure!(both.is_none(), "{both:?} is here and departed");
+        for (id, claim) in &self.claims {
+            ensure!(!self.leases.contains_key(id), "HD-8: {id:?} is claimed and known");
+            ensure!(self.clients.contains_key(&claim.client), "HD-8: {id:?} is claimed by nobody");
+        }
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Client, ClientLink, Effect, Head, LeaseState, Want};
 use crate::time::Tick;
-use paceline_proto::control::{ClientToHead, HeadToClient};
+use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Held, Met};
 use paceline_proto::{
     ClientId, CustomName, Death, DeathCause, LeaseId, OutOfMemory, PlacementId, ProgramId, Rule, Seq, Shape,
     Start, StartError,
@@ -20,10 +20,13 @@ impl Head {
         message: ClientToHead,
         out: &mut Vec<Effect>,
     ) {
+        if let Some(client) = self.clients.get_mut(&from) {
+            client.heard = client.heard.map(|_| now);
+        }
         match message {
-            ClientToHead::Hello { client, name, leases } => {
-                if client == from {
-                    self.on_hello(client, name, &leases, out);
+            ClientToHead::Hello { client, name, leases, met } => {
+                if client == from && self.outranks(met, out) {
+                    self.on_hello(now, client, name, &leases, met, out);
                 }
             }
             ClientToHead::Program { program, start } => self.on_program(from, program, start),
@@ -31,6 +34,8 @@ impl Head {
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),
             ClientToHead::Under { lease } => self.on_under(from, lease),
+            ClientToHead::Broken { lease } => self.on_broken(from, lease, out),
+            ClientToHead::Heartbeat { beat } => self.on_client_beat(now, from, beat, out),
             // The shell answers.
             ClientToHead::Ask { .. } => {}
             ClientToHead::Placement { id, rule } => self.on_placement(from, id, rule),
@@ -39,7 +44,15 @@ impl Head {
         }
     }
 
-    fn on_hello(&mut self, id: ClientId, name: String, named: &[LeaseId], out: &mut Vec<Effect>) {
+    fn on_hello(
+        &mut self,
+        now: Tick,
+        id: ClientId,
+        name: String,
+        named: &[Held],
+        met: Option<Met>,
+        out: &mut Vec<Effect>,
+    ) {
         let welcome = HeadToClient::Welcome { cluster: self.config.cluster, epoch: self.config.epoch };
         let known = self.clients.get_mut(&id);
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
@@ -49,27 +62,56 @@ impl Head {
         }
         self.tell_client(id, welcome, out);
         if reopened {
-            self.reconcile_client(id, named, out);
+            self.reconcile_client(now, id, named, met, out);
         }
     }
 
-    fn reconcile_client(&mut self, id: ClientId, named: &[LeaseId], out: &mut Vec<Effect>) {
-        let named: BTreeSet<LeaseId> = named.iter().copied().collect();
+    fn reconcile_client(
+        &mut self,
+        now: Tick,
+        id: ClientId,
+        named: &[Held],
+        met: Option<Met>,
+        out: &mut Vec<Effect>,
+    ) {
+        let names: BTreeSet<LeaseId> = named.iter().map(|held| held.lease).collect();
+        self.claims.retain(|lease, claim| claim.client != id || names.contains(lease));
         let held: BTreeSet<LeaseId> = self.clients[&id].leases.values().flatten().copied().collect();
-        for &lease in named.difference(&held) {
-            self.tell_client(id, HeadToClient::Ended { lease, death: lost() }, out);
+        for named in named.iter().filter(|named| !held.contains(&named.lease)) {
+            self.on_claim(now, id, *named, met, out);
         }
         for lease in held {
-            match (self.leases[&lease].state, named.contains(&lease)) {
-                (LeaseState::Placing, _) | (LeaseState::Held { .. }, true) => {}
+            match (self.leases[&lease].state, names.contains(&lease)) {
+                (LeaseState::Placing | LeaseState::Broken, _) | (LeaseState::Held { .. }, true) => {}
                 (LeaseState::Recalled { .. }, true) => {
                     self.tell_client(id, HeadToClient::Recall { lease }, out)
                 }
                 // The grant was lost with the link, or the lease was given back while it was down.
-                (_, false) => self.end(lease, out),
-                (LeaseState::Ending, true) => unreachable!("an ending lease is no longer its client's"),
+                (LeaseState::Held { .. } | LeaseState::Recalled { .. }, false) => self.end(lease, out),
+                (LeaseState::Ending | LeaseState::Unclaimed { .. }, _) => {
+                    unreachable!("it is on the list of a client")
+                }
             }
         }
+        self.end_unnamed(id, out);
+    }
+
+    /// The client cannot reach the slot any more. It keeps the lease until nothing runs under it.
+    fn on_broken(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
+        let Some(lease) = self.leases.get(&id).filter(|lease| lease.client == from) else { return };
+        if matches!(lease.state, LeaseState::Held { .. } | LeaseState::Recalled { .. }) {
+            let node = lease.node;
+            self.change_state(id, LeaseState::Broken);
+            self.tell_node(node, HeadToNode::End { lease: id }, out);
+            self.dirty = true;
+        }
+    }
+
+    fn on_client_beat(&mut self, now: Tick, from: ClientId, beat: u64, out: &mut Vec<Effect>) {
+        let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up()) else { return };
+        client.heard = Some(now);
+        self.no_later_than(now + self.config.client_lost);
+        self.tell_client(from, HeadToClient::Heartbeat { beat }, out);
     }
 
     fn on_program(&mut self, from: ClientId, program: ProgramId, start: Start) {
@@ -129,13 +171,14 @@ impl Head {
 
     fn on_release(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
         let Some(lease) = self.leases.get(&id) else { return };
-        if lease.client == from && lease.state != LeaseState::Ending {
+        if lease.client == from && lease.state.is_somebodys() {
             self.end(id, out);
         }
     }
 
     fn on_bye(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         self.end_leases(id, out);
+        self.drop_claims(id);
         if let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) {
             client.link = ClientLink::Leaving;
             client.wants.clear();
@@ -144,15 +187,21 @@ impl Head {
     }
 
     pub(super) fn on_client_down(&mut self, now: Tick, id: ClientId, dead: bool, out: &mut Vec<Effect>) {
-        let leaving = self.clients.get(&id).is_some_and(|client| matches!(client.link, ClientLink::Leaving));
-        // The link of a slot is on its own machine: it breaks only when the slot ends.
-        let slot = self.clients.get(&id).is_some_and(Client::is_slot);
-        if dead || leaving || slot {
+        let Some(client) = self.clients.get(&id) else { return };
+        let leaving = matches!(client.link, ClientLink::Leaving);
+        // A slot that has no lease any more has no reason to come back.
+        let idle = client.under.is_some_and(|under| client.orphan || !self.leases.contains_key(&under));
+        if dead || leaving || idle {
             return self.forget_client(id, out);
         }
-        let until = now + self.config.client_lost;
+        self.cut_client(id, now + self.config.client_lost);
+    }
+
+    /// The client is out of reach, and keeps what it has until then.
+    fn cut_client(&mut self, id: ClientId, until: Tick) {
         let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) else { return };
         client.link = ClientLink::Down { until };
+        client.heard = None;
         // It says again what it wants when it comes back; meanwhile nothing new is for it.
         client.wants.clear();
         self.hungry.remove(&id);
@@ -163,18 +212,31 @@ impl Head {
         let mut lost = Vec::new();
         let mut next = None;
         for (&id, client) in &self.clients {
-            match client.link {
-                ClientLink::Down { until } if until <= now => lost.push(id),
-                ClientLink::Down { until } => next = Some(next.map_or(until, |next: Tick| next.min(until))),
-                ClientLink::Up | ClientLink::Leaving => {}
+            let (until, up) = match client.link {
+                ClientLink::Down { until } => (until, false),
+                ClientLink::Up | ClientLink::Leaving => match client.heard {
+                    Some(heard) => (heard + self.config.client_lost, true),
+                    None => continue,
+                },
+            };
+            if until <= now {
+                lost.push((id, up));
+            } else {
+                next = Some(next.map_or(until, |next: Tick| next.min(until)));
             }
         }
         next.into_iter().for_each(|at| self.no_later_than(at));
-        lost.into_iter().for_each(|id| self.forget_client(id, out));
+        for (id, up) in lost {
+            self.forget_client(id, out);
+            if up {
+                out.push(Effect::DropClient(id));
+            }
+        }
     }
 
     pub(super) fn forget_client(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         self.end_leases(id, out);
+        self.drop_claims(id);
         self.clients.remove(&id);
         self.hungry.remove(&id);
         self.dirty = true;
@@ -200,6 +262,7 @@ impl Client {
         Client {
             name,
             link: ClientLink::Up,
+            heard: None,
             programs: BTreeMap::new(),
             placements: BTreeMap::new(),
             weight: 1,

@@ -1,6 +1,6 @@
 //! Slots that are clients, too, and tasks that wait for them (HD-7).
 
-use super::{Client, Effect, Family, Head, Lease, LeaseState, Node};
+use super::{Effect, Family, Head, Lease, LeaseState, Node};
 use paceline_proto::{ClientId, Death, DeathCause, LeaseId, NodeId, Resources};
 
 impl Head {
@@ -8,7 +8,7 @@ impl Head {
     pub(super) fn on_under(&mut self, id: ClientId, lease: LeaseId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         (client.under, client.orphan) = (Some(lease), true);
-        let held = |lease: &&Lease| lease.state != LeaseState::Ending && lease.client != id;
+        let held = |lease: &&Lease| lease.state.is_somebodys() && lease.client != id;
         let parent = self.leases.get(&lease).filter(held).map(|lease| &self.clients[&lease.client]);
         if let Some((root, depth)) =
             parent.map(|parent| (parent.root, parent.depth + 1)).filter(|it| it.0 != id)
@@ -20,6 +20,14 @@ impl Head {
         }
         self.note_hunger(id);
         self.dirty = true;
+    }
+
+    /// Its lease is known again, so a slot that is a client has its place in the family again (HD-8).
+    pub(super) fn place_under(&mut self, lease: LeaseId) {
+        let under = self.clients.iter().filter(|(_, client)| client.under == Some(lease));
+        for id in under.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.on_under(id, lease);
+        }
     }
 
     /// The task under this lease waits for others, or goes on.
@@ -39,7 +47,7 @@ impl Head {
     pub(super) fn end_under(&mut self, lease: LeaseId, death: &Death, out: &mut Vec<Effect>) {
         let under = self.clients.iter().filter(|(_, client)| client.under == Some(lease));
         for id in under.map(|(&id, _)| id).collect::<Vec<_>>() {
-            if death.cause == DeathCause::NodeLost {
+            if death.cause == DeathCause::NodeLost && self.clients[&id].is_up() {
                 self.clients.entry(id).and_modify(|client| client.orphan = true);
                 self.note_hunger(id);
             } else {
@@ -59,10 +67,10 @@ impl Head {
                 node.returning = node.returning.plus(&needs);
             }
         });
-        if state != LeaseState::Ending {
+        if state.is_somebodys() {
             self.change_family(client, |family| {
                 family.used.add(&needs);
-                if !matches!(state, LeaseState::Recalled { .. }) {
+                if !state.leaves_family() {
                     family.keeps.add(&needs);
                 }
             });
@@ -81,10 +89,10 @@ impl Head {
                 node.returning = node.returning.minus(&needs).expect(counted);
             }
         });
-        if state != LeaseState::Ending {
+        if state.is_somebodys() {
             self.change_family(client, |family| {
                 family.used.remove(&needs);
-                if !matches!(state, LeaseState::Recalled { .. }) {
+                if !state.leaves_family() {
                     family.keeps.remove(&needs);
                 }
             });
@@ -100,7 +108,7 @@ impl Head {
     /// What the client's leases need, and whether they are to be given back.
     fn own_part(&self, id: ClientId) -> Vec<(Resources, bool)> {
         let leases = self.clients[&id].leases.values().flatten().map(|lease| &self.leases[lease]);
-        leases.map(|lease| (lease.needs(), matches!(lease.state, LeaseState::Recalled { .. }))).collect()
+        leases.map(|lease| (lease.needs(), lease.state.leaves_family())).collect()
     }
 
     fn leave_family(&mut self, id: ClientId) {
@@ -147,7 +155,17 @@ impl Lease {
 
 impl LeaseState {
     pub(super) fn is_returning(self) -> bool {
-        matches!(self, LeaseState::Recalled { .. } | LeaseState::Ending)
+        matches!(self, LeaseState::Recalled { .. } | LeaseState::Broken | LeaseState::Ending)
+    }
+
+    /// Whether it is on the list of a client.
+    pub(super) fn is_somebodys(self) -> bool {
+        !matches!(self, LeaseState::Ending | LeaseState::Unclaimed { .. })
+    }
+
+    /// Whether its client was asked to give it back, or will lose it without being asked.
+    pub(super) fn leaves_family(self) -> bool {
+        matches!(self, LeaseState::Recalled { .. } | LeaseState::Broken)
     }
 }
 
@@ -155,11 +173,5 @@ impl Node {
     /// What a new lease may take.
     pub(super) fn free(&self) -> Resources {
         self.total.less(&self.used)
-    }
-}
-
-impl Client {
-    pub(super) fn is_slot(&self) -> bool {
-        self.under.is_some()
     }
 }

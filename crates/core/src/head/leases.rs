@@ -1,8 +1,8 @@
 //! The life of a lease: placed, held, recalled, ending, gone.
 
 use super::{Effect, Head, Lease, LeaseState, Node, NodeLink};
-use paceline_proto::control::{HeadToClient, HeadToNode, Placement};
-use paceline_proto::{ClientId, Devices, LeaseId, NodeId, Shape};
+use paceline_proto::control::{HeadToClient, HeadToNode};
+use paceline_proto::{ClientId, Devices, LeaseId, LeaseSecret, NodeId, Shape};
 use std::cmp::Reverse;
 
 impl Head {
@@ -30,20 +30,9 @@ impl Head {
             // Said every time: the node may have forgotten it, and it costs less than knowing.
             self.tell_node(node, HeadToNode::Program { program: shape.program, start }, out);
         }
-        self.tell_node(node, HeadToNode::Place { lease: id, client: root, shape, devices }, out);
-    }
-
-    /// A node has a lease that was given up: it counts until the node says that it is over (HD-3).
-    pub(super) fn adopt(&mut self, id: NodeId, placement: &Placement) {
-        let &Placement { lease, client, shape, blocked, devices, .. } = placement;
-        let node = self.nodes.get_mut(&id).expect("the node has just joined");
-        // One that needs what the node does not have is none of ours.
-        if node.leases.len() < self.config.max_leases && shape.needs.fits_in(&node.total) {
-            node.leases.insert(lease);
-            let state = LeaseState::Ending;
-            self.leases.insert(lease, Lease { client, node: id, shape, devices, blocked, state });
-            self.count(lease);
-        }
+        let secret = self.secret_of(id);
+        let place = HeadToNode::Place { lease: id, client: root, shape, holder: client, secret, devices };
+        self.tell_node(node, place, out);
     }
 
     /// Ask the client to give the lease back.
@@ -60,7 +49,9 @@ impl Head {
         let Lease { client, node, shape, state, .. } = self.leases[&id];
         assert!(state != LeaseState::Ending, "a lease ends once");
         self.change_state(id, LeaseState::Ending);
-        self.strike(client, shape, id);
+        if state.is_somebodys() {
+            self.strike(client, shape, id);
+        }
         self.tell_node(node, HeadToNode::End { lease: id }, out);
         self.dirty = true;
     }
@@ -70,13 +61,13 @@ impl Head {
         self.uncount(id);
         let lease = self.leases.remove(&id).expect("only known leases finish");
         self.nodes.get_mut(&lease.node).expect("a lease has its node").leases.remove(&id);
-        if lease.state != LeaseState::Ending {
+        if lease.state.is_somebodys() {
             self.strike(lease.client, lease.shape, id);
         }
         self.dirty = true;
     }
 
-    fn change_state(&mut self, id: LeaseId, state: LeaseState) {
+    pub(super) fn change_state(&mut self, id: LeaseId, state: LeaseState) {
         self.uncount(id);
         self.leases.get_mut(&id).expect("only known leases change").state = state;
         self.count(id);
@@ -112,6 +103,13 @@ impl Head {
             want.order = self.turns;
             want.told = false;
         }
+    }
+
+    /// What opens the data connection of a lease. Nobody who knows the lease alone can tell it.
+    pub(super) fn secret_of(&self, lease: LeaseId) -> LeaseSecret {
+        let mut hasher = blake3::Hasher::new_keyed(&self.config.secret);
+        hasher.update(b"the secret of the lease ").update(&lease.0.to_le_bytes());
+        LeaseSecret(*hasher.finalize().as_bytes())
     }
 
     /// Unguessable without the secret, yet a pure function of it.

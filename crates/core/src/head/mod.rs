@@ -10,8 +10,13 @@
 //! * HD-5: a repeated or late message changes nothing.
 //! * HD-7: a slot that is a client belongs to the family of the client it works for: what it uses counts as that
 //!   client's, and within a family the deeper task comes first.
+//! * HD-8: a head that was started again knows nothing but what its peers tell it. A lease of an earlier start counts on
+//!   its node from the node's report on, and is its holder's again as soon as both have named it; nothing is granted on a
+//!   node before its report. What its holder does not name, or no node reports in time, is over.
+//! * HD-9: of two starts of a head only the later one is a head: whoever meets a peer that has met a later one is none.
 //! * HD-6: a client that wants work gets some as long as a node could hold it, whatever the others want.
 
+mod adoption;
 mod check;
 mod clients;
 mod devices;
@@ -29,7 +34,7 @@ mod tests;
 
 use crate::alarm::Alarm;
 use crate::time::Tick;
-use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead};
+use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Met, NodeToHead};
 use paceline_proto::{
     ClientId, ClusterId, Devices, Epoch, Facts, Incarnation, LeaseId, Names, NodeId, PlacementId, ProgramId,
     Resources, Rule, Shape, SlotId, Start, Sum,
@@ -107,6 +112,12 @@ pub enum Effect {
     ToNode(NodeId, HeadToNode),
     /// Close the link of a node that went silent: if it is alive it comes back with `Join`.
     DropNode(NodeId),
+    /// The same for a client.
+    DropClient(ClientId),
+    /// A later start of this head exists: this one has nothing more to say, and ends. Nothing comes after it.
+    Superseded {
+        by: Epoch,
+    },
     /// Send a `Tick` then. Replaces what was asked for before.
     WakeAt(Tick),
 }
@@ -129,6 +140,10 @@ pub struct Head {
     /// Nodes that are gone.
     departed: BTreeMap<NodeId, Departed>,
     leases: BTreeMap<LeaseId, Lease>,
+    /// Leases of an earlier start that clients hold on nodes that have not reported yet.
+    claims: BTreeMap<LeaseId, Claim>,
+    /// A later start exists.
+    superseded: bool,
     granted: u64,
     turns: u64,
     /// Nothing is impossible before.
@@ -146,6 +161,8 @@ pub struct Head {
 struct Client {
     name: String,
     link: ClientLink,
+    /// When it last said something, if it is one that says something again and again.
+    heard: Option<Tick>,
     /// How the programs are started that its shapes name.
     programs: BTreeMap<ProgramId, Start>,
     /// What its shapes ask of nodes.
@@ -221,7 +238,16 @@ enum NodeLink {
     Down { until: Tick },
 }
 
+/// A client says that it holds a lease of an earlier start.
+struct Claim {
+    client: ClientId,
+    node: NodeId,
+    /// So long may its node take to report.
+    until: Tick,
+}
+
 struct Lease {
+    /// Who holds it; of one that nobody has claimed, who did before.
     client: ClientId,
     node: NodeId,
     shape: Shape,
@@ -243,8 +269,15 @@ enum LeaseState {
     Recalled {
         slot: SlotId,
     },
+    /// The client has lost its slot out of sight. The node ends it, and then the client hears of that.
+    Broken,
     /// The client is through with it; the node is not.
     Ending,
+    /// Of an earlier start of the head; its holder has not come back yet (HD-8).
+    Unclaimed {
+        slot: SlotId,
+        until: Tick,
+    },
 }
 
 impl Head {
@@ -261,6 +294,8 @@ impl Head {
             room: BTreeSet::new(),
             departed: BTreeMap::new(),
             leases: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            superseded: false,
             granted: 0,
             turns: 0,
             settled_at: None,
@@ -273,6 +308,9 @@ impl Head {
 
     /// One step. Effects are appended to `out`.
     pub fn handle(&mut self, now: Tick, event: Event, out: &mut Vec<Effect>) {
+        if self.superseded {
+            return;
+        }
         self.on_time(now, out);
         match event {
             Event::FromClient(client, message) => self.on_client(now, client, message, out),
@@ -311,6 +349,15 @@ impl Head {
             if let ClientLink::Down { until } = &mut client.link {
                 *until = *until + gap;
             }
+            client.heard = client.heard.map(|heard| heard + gap);
+        }
+        for claim in self.claims.values_mut() {
+            claim.until = claim.until + gap;
+        }
+        for lease in self.leases.values_mut() {
+            if let LeaseState::Unclaimed { until, .. } = &mut lease.state {
+                *until = *until + gap;
+            }
         }
         for node in self.nodes.values_mut() {
             match &mut node.link {
@@ -329,11 +376,22 @@ impl Head {
         self.dirty = true;
         self.give_up_clients(now, out);
         self.give_up_nodes(now, out);
+        self.give_up_claims(now, out);
         if let Some(at) = self.settled_at.filter(|at| *at > now) {
             self.no_later_than(at);
         } else {
             self.judge_all(now, out);
         }
+    }
+
+    /// Whether the head that a peer last believed is no later one than this (HD-9).
+    fn outranks(&mut self, met: Option<Met>, out: &mut Vec<Effect>) -> bool {
+        let later = met.filter(|met| met.cluster == self.config.cluster && met.epoch > self.config.epoch);
+        if let Some(met) = later {
+            self.superseded = true;
+            out.push(Effect::Superseded { by: met.epoch });
+        }
+        later.is_none()
     }
 
     fn no_later_than(&mut self, at: Tick) {

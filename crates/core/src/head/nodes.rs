@@ -4,7 +4,7 @@ use super::clients::lost;
 use super::devices::Books;
 use super::{BEATS, Departed, Effect, Head, LeaseState, Node, NodeLink};
 use crate::time::Tick;
-use paceline_proto::control::{HeadToClient, HeadToNode, NodeToHead, Placement};
+use paceline_proto::control::{HeadToClient, HeadToNode, Met, NodeToHead, Placement};
 use paceline_proto::{Death, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,18 +15,24 @@ impl Head {
             *heard = now;
         }
         match message {
-            NodeToHead::Join { node, incarnation, name, total, leases, facts } => {
-                if node == from {
-                    self.on_join(now, Node::new(incarnation, name, total, facts, now), node, &leases, out);
+            NodeToHead::Join { node, incarnation, name, total, leases, met, facts } => {
+                if node == from && self.outranks(met, out) {
+                    let fresh = Node::new(incarnation, name, total, facts, now);
+                    self.on_join(now, fresh, node, &leases, met, out);
                 }
             }
             NodeToHead::Placed { lease, slot } => self.on_placed(now, from, lease, slot, out),
-            NodeToHead::Ended { lease, death } => self.on_ended(from, lease, death, out),
+            NodeToHead::Ended { lease, death } => {
+                if death.is_some() {
+                    self.tell_node(from, HeadToNode::Heard { lease }, out);
+                }
+                self.on_ended(from, lease, death, out);
+            }
             NodeToHead::Output { client, slot, stream, text } => {
                 self.tell_client(client, HeadToClient::Output { slot, stream, text }, out);
             }
             NodeToHead::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
-            NodeToHead::Heartbeat => {}
+            NodeToHead::Heartbeat { beat } => self.tell_node(from, HeadToNode::Heartbeat { beat }, out),
             NodeToHead::Blocked { lease, blocked } => self.on_blocked(from, lease, blocked),
             // The shell takes it.
             NodeToHead::Answer { .. } => {}
@@ -34,7 +40,15 @@ impl Head {
         }
     }
 
-    fn on_join(&mut self, now: Tick, fresh: Node, id: NodeId, placed: &[Placement], out: &mut Vec<Effect>) {
+    fn on_join(
+        &mut self,
+        now: Tick,
+        fresh: Node,
+        id: NodeId,
+        placed: &[Placement],
+        met: Option<Met>,
+        out: &mut Vec<Effect>,
+    ) {
         let known =
             self.nodes.get(&id).map(|node| (node.incarnation, matches!(node.link, NodeLink::Up { .. })));
         let repeated = known == Some((fresh.incarnation, true));
@@ -58,14 +72,21 @@ impl Head {
         );
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
         if !repeated {
-            self.reconcile_node(now, id, placed, out);
+            self.reconcile_node(now, id, placed, met, out);
             self.judge_all(now, out);
             self.dirty = true;
             self.tell_again(id, out);
         }
     }
 
-    fn reconcile_node(&mut self, now: Tick, id: NodeId, placed: &[Placement], out: &mut Vec<Effect>) {
+    fn reconcile_node(
+        &mut self,
+        now: Tick,
+        id: NodeId,
+        placed: &[Placement],
+        met: Option<Met>,
+        out: &mut Vec<Effect>,
+    ) {
         let foreign: Vec<&Placement> =
             placed.iter().filter(|placement| !self.leases.contains_key(&placement.lease)).collect();
         let blocked: Vec<(LeaseId, bool)> = placed.iter().map(|it| (it.lease, it.blocked)).collect();
@@ -74,15 +95,20 @@ impl Head {
         for lease in believed {
             match (self.leases[&lease].state, placed.get(&lease)) {
                 (LeaseState::Placing, Some(&slot)) => self.on_placed(now, id, lease, slot, out),
-                (LeaseState::Held { .. } | LeaseState::Recalled { .. }, Some(_)) => {}
-                (LeaseState::Ending, Some(_)) => self.tell_node(id, HeadToNode::End { lease }, out),
+                (
+                    LeaseState::Held { .. } | LeaseState::Recalled { .. } | LeaseState::Unclaimed { .. },
+                    Some(_),
+                ) => {}
+                (LeaseState::Broken | LeaseState::Ending, Some(_)) => {
+                    self.tell_node(id, HeadToNode::End { lease }, out)
+                }
                 (_, None) => self.on_ended(id, lease, Some(lost()), out),
             }
         }
         for placement in foreign {
-            self.adopt(id, placement);
-            self.tell_node(id, HeadToNode::End { lease: placement.lease }, out);
+            self.adopt(now, id, placement, met, out);
         }
+        self.refuse_claims(id, out);
         blocked.into_iter().for_each(|(lease, blocked)| self.on_blocked(id, lease, blocked));
     }
 
@@ -93,7 +119,9 @@ impl Head {
             Some(lease) if lease.state == LeaseState::Placing => {
                 lease.state = LeaseState::Held { slot, since: now };
                 let (client, shape) = (lease.client, lease.shape);
-                self.tell_client(client, HeadToClient::Granted { lease: id, node, slot, shape }, out);
+                let secret = self.secret_of(id);
+                let granted = HeadToClient::Granted { lease: id, node, slot, shape, secret };
+                self.tell_client(client, granted, out);
                 self.recall_if_leaving(id, out);
                 // One that waits may now ask for this lease back.
                 self.dirty = true;
@@ -110,11 +138,11 @@ impl Head {
             self.end_under(id, death, out);
         }
         match state {
-            LeaseState::Held { .. } | LeaseState::Recalled { .. } => {
+            LeaseState::Held { .. } | LeaseState::Recalled { .. } | LeaseState::Broken => {
                 let death = death.unwrap_or_else(lost);
                 self.tell_client(client, HeadToClient::Ended { lease: id, death }, out);
             }
-            LeaseState::Placing | LeaseState::Ending => {}
+            LeaseState::Placing | LeaseState::Ending | LeaseState::Unclaimed { .. } => {}
         }
     }
 

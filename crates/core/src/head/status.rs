@@ -29,7 +29,7 @@ pub struct LeaseStatus {
     pub client: ClientId,
     pub node: NodeId,
     pub shape: Shape,
-    /// One of "placing", "held", "recalled", "ending".
+    /// One of "placing", "held", "recalled", "broken", "ending", "unclaimed".
     pub state: &'static str,
 }
 
@@ -57,7 +57,9 @@ impl Head {
                         LeaseState::Placing => "placing",
                         LeaseState::Held { .. } => "held",
                         LeaseState::Recalled { .. } => "recalled",
+                        LeaseState::Broken => "broken",
                         LeaseState::Ending => "ending",
+                        LeaseState::Unclaimed { .. } => "unclaimed",
                     },
                 })
                 .collect(),

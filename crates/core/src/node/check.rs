@@ -28,13 +28,14 @@ impl Node {
     fn check_leases(&self) -> Result<(), String> {
         let placed = self.slots.values().filter_map(|slot| slot.state.lease()).map(|lease| lease.lease);
         let pending = self.pending.iter().map(|lease| lease.lease);
-        let over = self.unreported.iter().map(|(placement, _)| placement.lease);
+        let over = self.ends.iter().map(|(placement, _)| placement.lease);
         let mut seen = BTreeSet::new();
         for lease in placed.chain(pending).chain(over) {
             ensure!(seen.insert(lease), "ND-1: {lease:?} is there twice");
         }
         let reachable = matches!(self.head, HeadLink::Up { .. });
-        ensure!(!reachable || self.unreported.is_empty(), "ND-3: an end is kept from the head");
+        let kept = self.ends.iter().any(|(_, death)| death.is_none());
+        ensure!(!reachable || !kept, "ND-3: an end is kept from the head");
         ensure!(reachable || self.pending.is_empty(), "a lease waits that the head has given up");
         Ok(())
     }
@@ -46,14 +47,18 @@ impl Node {
             }
             if let Some(lease) = slot.state.lease() {
                 ensure!(slot.program == lease.shape.program, "ND-8: {id:?} is of {:?}", slot.program);
-                ensure!(slot.held == Held::by(&lease), "ND-9: {id:?} has {:?}, not {lease:?}", slot.held);
+                ensure!(slot.held == Held::by(&lease), "ND-11: {id:?} has {:?}, not {lease:?}", slot.held);
             }
             let generic = slot.state == State::Generic;
             ensure!(!generic || slot.program.is_own(), "PR-4: {id:?} is kept ready");
             match slot.state {
                 State::Generic => {
                     ensure!(slot.client.is_none(), "ND-2: {id:?} is bound and generic");
-                    ensure!(slot.held == Held::default(), "ND-9: {id:?} is nobody's and has {:?}", slot.held);
+                    ensure!(
+                        slot.held == Held::default(),
+                        "ND-11: {id:?} is nobody's and has {:?}",
+                        slot.held
+                    );
                 }
                 State::Warm { .. } => ensure!(slot.client.is_some(), "ND-2: {id:?} is warm and nobody's"),
                 State::Leased(_) | State::Detaching { .. } | State::Ending { .. } => {}

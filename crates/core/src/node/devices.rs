@@ -1,4 +1,4 @@
-//! The GPUs of this machine, as far as its processes may hold them (ND-9).
+//! The GPUs of this machine, as far as its processes may hold them (ND-11).
 //!
 //! Which ones a lease gets is the head's choice. The node sees to it that they are free: a process that had them may
 //! still have memory and kernels on them, however long ago its last call was over.
@@ -80,7 +80,7 @@ impl Node {
     pub(super) fn check_devices(&self) -> Result<(), String> {
         let over = (0..Devices::MOST).find(|number| self.held(*number) > UNIT);
         match over {
-            Some(number) => Err(format!("ND-9: more of GPU {number} may be held than there is")),
+            Some(number) => Err(format!("ND-11: more of GPU {number} may be held than there is")),
             None => Ok(()),
         }
     }

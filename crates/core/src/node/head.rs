@@ -1,20 +1,31 @@
 //! What the head says, and what happens without it.
 
-use super::{Effect, HeadLink, Node, Phase, State, Use};
+use super::{BEATS, Effect, HeadLink, Node, Phase, State, Use};
 use crate::time::Tick;
-use paceline_proto::control::{HeadToNode, NodeToHead, Placement};
-use paceline_proto::{Death, LeaseId, SlotId};
+use paceline_proto::control::{HeadToNode, Met, NodeToHead, Placement};
+use paceline_proto::{Death, LeaseId, Resources, SlotId};
+use std::time::Duration;
 
 impl Node {
     pub(super) fn on_head(&mut self, now: Tick, message: HeadToNode, out: &mut Vec<Effect>) {
+        if let HeadToNode::Welcome { cluster, epoch } = message {
+            return self.on_welcome(Met { cluster, epoch }, out);
+        }
+        if !matches!(self.head, HeadLink::Up { obeyed: true, .. }) {
+            return;
+        }
         match message {
             HeadToNode::Welcome { .. } => {}
             HeadToNode::Program { program, start } => self.on_program(now, program, start),
-            HeadToNode::Place { lease, client, shape, devices } => {
-                self.on_place(now, Use { lease, client, shape, devices }, out)
+            HeadToNode::Place { lease, client, shape, holder, secret, devices } => {
+                let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
+                self.on_place(now, Use { lease, client, shape, holder, epoch, secret, devices }, out)
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),
+            // Whoever answers has read what was said when the beat was sent.
+            HeadToNode::Heartbeat { beat } => self.fresh = self.fresh.max(Some(Tick(beat).min(now))),
+            HeadToNode::Heard { lease } => self.ends.retain(|(placement, _)| placement.lease != lease),
             // The shell answers.
             HeadToNode::Ask { .. } => {}
         }
@@ -23,13 +34,13 @@ impl Node {
     pub(super) fn on_head_up(&mut self, now: Tick, out: &mut Vec<Effect>) {
         // The head gives up what is not in the list, and decides anew.
         self.pending.clear();
-        self.head = HeadLink::Up { next_beat: now + self.config.heartbeat };
+        self.head = HeadLink::Up { since: now, next_beat: now + self.config.heartbeat, obeyed: false };
         let held = self.slots.iter().filter_map(|(&slot, entry)| {
             Some(Placement { blocked: entry.blocked, ..placement(entry.state.lease()?, slot) })
         });
         // An end that was not told is told after the list: until then the lease counts as there.
-        let unreported = self.unreported.iter().map(|(placement, _)| *placement);
-        let leases = held.chain(unreported).collect();
+        let ends = self.ends.iter().map(|(placement, _)| *placement);
+        let leases = held.chain(ends).collect();
         out.push(Effect::ToHead(NodeToHead::Join {
             node: self.config.node,
             incarnation: self.config.incarnation,
@@ -37,47 +48,90 @@ impl Node {
             total: self.config.total,
             leases,
             facts: self.config.facts.clone(),
+            met: self.met,
         }));
-        for (placement, death) in self.unreported.drain(..) {
-            out.push(Effect::ToHead(NodeToHead::Ended { lease: placement.lease, death }));
+        for (placement, death) in &self.ends {
+            out.push(Effect::ToHead(NodeToHead::Ended { lease: placement.lease, death: death.clone() }));
         }
+        // Only how a slot died is lost with a link; that a lease is over the next list shows.
+        self.ends.retain(|(_, death)| death.is_some());
         self.say_leaving(out);
     }
 
-    pub(super) fn on_head_down(&mut self, now: Tick) {
+    /// Who is at the other end. An earlier start than the one obeyed last is no head any more (ND-10).
+    fn on_welcome(&mut self, met: Met, out: &mut Vec<Effect>) {
+        let HeadLink::Up { since, obeyed, .. } = &mut self.head else { return };
+        if self.met.is_some_and(|last| last.cluster == met.cluster && last.epoch > met.epoch) {
+            return self.drop_head(out);
+        }
+        *obeyed = true;
+        self.met = Some(met);
+        // It answers what opened the link.
+        self.fresh = self.fresh.max(Some(*since));
+    }
+
+    pub(super) fn on_head_down(&mut self) {
         self.pending.clear();
         if matches!(self.head, HeadLink::Up { .. }) {
-            self.head = HeadLink::Down { until: now + self.config.head_lost };
+            self.head = if self.fresh.is_some() { HeadLink::Down } else { HeadLink::Lost };
         }
+    }
+
+    fn drop_head(&mut self, out: &mut Vec<Effect>) {
+        self.on_head_down();
+        out.push(Effect::DropHead);
     }
 
     pub(super) fn head_on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        match &mut self.head {
-            HeadLink::Up { next_beat } if *next_beat <= now => {
-                *next_beat = now + self.config.heartbeat;
-                out.push(Effect::ToHead(NodeToHead::Heartbeat));
-            }
-            HeadLink::Down { until } if *until <= now => {
-                self.head = HeadLink::Lost;
-                self.on_head_lost(out);
-            }
-            HeadLink::Up { .. } | HeadLink::Down { .. } | HeadLink::Lost => {}
+        if self.fresh.is_some_and(|fresh| fresh + self.head_lost() <= now) {
+            self.fresh = None;
+            self.on_head_lost(now, out);
+        }
+        if self.silent_at().is_some_and(|at| at <= now) {
+            return self.drop_head(out);
+        }
+        if let HeadLink::Up { next_beat, .. } = &mut self.head
+            && *next_beat <= now
+        {
+            *next_beat = now + self.config.heartbeat;
+            out.push(Effect::ToHead(NodeToHead::Heartbeat { beat: now.0 }));
         }
     }
 
+    /// When something is to be done about the head.
+    pub(super) fn head_next(&self) -> Option<Tick> {
+        let beat = match self.head {
+            HeadLink::Up { next_beat, .. } => Some(next_beat),
+            HeadLink::Down | HeadLink::Lost => None,
+        };
+        let lost = self.fresh.map(|fresh| fresh + self.head_lost());
+        beat.into_iter().chain(lost).chain(self.silent_at()).min()
+    }
+
+    /// When the link that is up counts as dead.
+    fn silent_at(&self) -> Option<Tick> {
+        let HeadLink::Up { since, .. } = self.head else { return None };
+        Some(self.fresh.map_or(since, |fresh| fresh.max(since)) + self.config.heartbeat * BEATS)
+    }
+
+    fn head_lost(&self) -> Duration {
+        self.config.head_lost.max(self.config.heartbeat * (BEATS + 1))
+    }
+
     /// The head grants these leases to nobody before this time is over, and to others after it: they end.
-    fn on_head_lost(&mut self, out: &mut Vec<Effect>) {
-        self.unreported.clear();
+    fn on_head_lost(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        self.ends.clear();
+        if self.head == HeadLink::Down {
+            self.head = HeadLink::Lost;
+        }
         for id in self.slots.keys().copied().collect::<Vec<_>>() {
-            let slot = self.slots.get_mut(&id).expect("listed just now");
-            match slot.state {
-                State::Leased(_) | State::Detaching { .. } | State::Warm { .. } => {
-                    slot.state = State::Ending { lease: None, kill_at: None };
-                    self.kill(id, out);
-                }
-                State::Ending { kill_at, .. } => slot.state = State::Ending { lease: None, kill_at },
-                State::Generic => {}
+            match self.slots[&id].state {
+                State::Leased(_) | State::Detaching { .. } | State::Warm { .. } => self.kill(id, out),
+                State::Ending { .. } | State::Generic => {}
             }
+        }
+        if self.config.ends_without_head {
+            self.on_close(now, out);
         }
     }
 
@@ -90,9 +144,11 @@ impl Node {
                     out.push(Effect::ToHead(NodeToHead::Placed { lease: wanted.lease, slot }));
                 }
             }
+            None if self.ends.iter().any(|(placement, _)| placement.lease == wanted.lease) => {}
             None if self.phase != Phase::Open
                 || !self.knows_program(wanted.shape.program)
-                || !self.has_devices(wanted.devices) =>
+                || !self.has_devices(wanted.devices)
+                || !self.has_room(&wanted) =>
             {
                 out.push(Effect::ToHead(NodeToHead::Ended { lease: wanted.lease, death: None }));
             }
@@ -103,6 +159,15 @@ impl Node {
                 self.quiet_since = now;
             }
         }
+    }
+
+    /// Whether the lease fits beside all the others (ND-9). The head sees to it; but it may not know that a task has gone
+    /// on that waited.
+    fn has_room(&self, wanted: &Use) -> bool {
+        let needs = wanted.shape.needs;
+        let pending = self.pending.iter().filter(|pending| pending.lease != wanted.lease);
+        let sum = pending.fold(self.leased().plus(&needs), |sum, pending| sum.plus(&pending.shape.needs));
+        needs == Resources::default() || sum.fits_in(&self.config.total)
     }
 
     fn on_end(&mut self, now: Tick, lease: LeaseId, out: &mut Vec<Effect>) {
@@ -118,17 +183,17 @@ impl Node {
 
     /// Tell the head that a lease is over, now or when it can be reached again (ND-3).
     pub(super) fn report(&mut self, lease: Use, slot: SlotId, death: Option<Death>, out: &mut Vec<Effect>) {
-        match self.head {
-            HeadLink::Up { .. } => {
-                out.push(Effect::ToHead(NodeToHead::Ended { lease: lease.lease, death }));
-            }
-            HeadLink::Down { .. } => self.unreported.push((placement(lease, slot), death)),
-            HeadLink::Lost => {}
+        let up = matches!(self.head, HeadLink::Up { .. });
+        if up {
+            out.push(Effect::ToHead(NodeToHead::Ended { lease: lease.lease, death: death.clone() }));
+        }
+        if death.is_some() && self.head != HeadLink::Lost || self.head == HeadLink::Down {
+            self.ends.push((placement(lease, slot), death));
         }
     }
 }
 
 fn placement(lease: Use, slot: SlotId) -> Placement {
-    let Use { lease, client, shape, devices } = lease;
-    Placement { lease, client, slot, shape, blocked: false, devices }
+    let Use { lease, client, shape, holder, epoch, devices, .. } = lease;
+    Placement { lease, client, slot, shape, blocked: false, holder, epoch, devices }
 }

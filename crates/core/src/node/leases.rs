@@ -4,7 +4,7 @@ use super::devices::Held;
 use super::{Effect, Node, State, Use};
 use crate::time::Tick;
 use paceline_proto::control::{NodeToHead, NodeToSlot};
-use paceline_proto::{LeaseId, Resources, SlotId};
+use paceline_proto::{LeaseId, Resources, SlotId, Way};
 
 impl Node {
     /// Give every lease that waits its slot, as long as there are slots.
@@ -54,6 +54,7 @@ impl Node {
         let slot = self.slots.get_mut(&id).expect("chosen among the slots");
         slot.state = State::Leased(wanted);
         slot.blocked = false;
+        slot.way = None;
         if slot.client.is_none() {
             slot.client = Some(wanted.client);
             slot.held = Held::by(&wanted);
@@ -73,14 +74,19 @@ impl Node {
         now: Tick,
         connection: u64,
         lease: LeaseId,
+        way: Way,
         out: &mut Vec<Effect>,
     ) {
         self.quiet_since = now;
-        let leased = |state: State| matches!(state, State::Leased(it) if it.lease == lease);
-        match self.slots.iter().find(|(_, slot)| leased(slot.state)) {
-            Some((&slot, _)) => {
-                let message = NodeToSlot::Attach { lease };
-                out.push(Effect::ToSlot { slot, message, connection: Some(connection) });
+        let found = self.slots.iter_mut().find_map(|(&id, slot)| match slot.state {
+            State::Leased(held) if held.lease == lease => Some((id, slot, held.secret)),
+            _ => None,
+        });
+        match found {
+            Some((id, slot, secret)) => {
+                slot.way = Some(way);
+                let message = NodeToSlot::Attach { lease, secret: way.is_sealed().then_some(secret) };
+                out.push(Effect::ToSlot { slot: id, message, connection: Some(connection) });
             }
             None => out.push(Effect::Refuse { connection }),
         }
@@ -119,6 +125,13 @@ impl Node {
             let Some((_, id)) = warm.min() else { break };
             self.leave(now, id, out);
         }
+    }
+
+    /// What the leases that have slots need together, but for those whose tasks wait.
+    pub(super) fn leased(&self) -> Resources {
+        let slots = self.slots.values().filter(|slot| !slot.blocked);
+        let needs = slots.filter_map(|slot| slot.state.lease()).map(|lease| lease.shape.needs);
+        needs.fold(Resources::default(), |sum, needs| sum.plus(&needs))
     }
 
     /// What leased and warm slots need together, but for those whose tasks wait.

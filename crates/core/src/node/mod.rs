@@ -6,6 +6,10 @@
 //! * ND-1: a lease has one slot at most, and a slot one lease.
 //! * ND-2: a slot that was bound to a client never serves another, nor other resources.
 //! * ND-3: the head hears of the end of a lease when nothing of it runs any more, and hears of every end.
+//! * ND-9: the leases of the node never need more than it has, but for tasks that waited for others and go on; a lease
+//!   for which there is no room is refused, whoever asks for it.
+//! * ND-10: of two starts of a head the later one is obeyed; how long it has been silent is counted from when the last
+//!   beat was sent that it answered, so that nothing late on its way can lengthen it.
 //! * ND-4: a repeated or late message changes nothing.
 //! * ND-5: with a zygote there is a generic slot for every CPU that is neither leased nor warm, or one is being forked,
 //!   unless its place backs off.
@@ -13,7 +17,7 @@
 //!   at most lately, as long as the leases alone do not.
 //! * ND-7: a task that waits for others does not need its CPUs; at most `max_blocked` do so at once.
 //! * ND-8: a slot is of one program for life, and ends with that program's zygote.
-//! * ND-9: a slot has the GPUs it was bound to until its process is gone, warm and ending ones too: whoever gets them
+//! * ND-11: a slot has the GPUs it was bound to until its process is gone, warm and ending ones too: whoever gets them
 //!   next finds nobody there.
 
 mod blocked;
@@ -33,10 +37,10 @@ mod tests;
 use crate::alarm::Alarm;
 use crate::time::Tick;
 use devices::Held;
-use paceline_proto::control::{HeadToNode, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
+use paceline_proto::control::{HeadToNode, Met, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
 use paceline_proto::{
-    ClientId, Death, Devices, Facts, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId,
-    Start, StartError,
+    ClientId, Death, Devices, Epoch, Facts, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, Resources,
+    Shape, SlotId, Start, StartError, Way,
 };
 use places::Backoff;
 use programs::Program;
@@ -45,6 +49,9 @@ use std::time::Duration;
 
 pub use memory::MemoryBound;
 pub use status::{SlotState, SlotStatus, Status};
+
+/// How long silence may last, in heartbeats, before the link to the head counts as dead.
+const BEATS: u32 = 3;
 
 /// What the node is told at its start.
 #[derive(Clone, Debug)]
@@ -62,8 +69,10 @@ pub struct Config {
     /// Generic slots kept ready beyond the CPUs.
     pub spares: u64,
     pub heartbeat: Duration,
-    /// Without its head for this long, the node ends what runs.
+    /// Without its head for this long, the node ends what runs. At least a few heartbeats.
     pub head_lost: Duration,
+    /// Then it ends itself, too.
+    pub ends_without_head: bool,
     /// A slot whose lease ended waits this long for another lease of the same client.
     pub warm: Duration,
     /// A slot has this long to let go of a lease, and to leave when told to; then it is killed.
@@ -91,6 +100,7 @@ impl Config {
             spares: 0,
             heartbeat: Duration::from_secs(2),
             head_lost: Duration::from_secs(60),
+            ends_without_head: false,
             warm: Duration::from_secs(10),
             grace: Duration::from_millis(500),
             quiet: Duration::from_millis(30),
@@ -130,6 +140,7 @@ pub enum Event {
     Connection {
         connection: u64,
         lease: LeaseId,
+        way: Way,
     },
     /// A slot printed something.
     Output {
@@ -159,6 +170,9 @@ pub enum Event {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
     ToHead(NodeToHead),
+    /// Close the link to the head, which is silent or no head any more, and open another. Nothing more is to be said
+    /// about this one.
+    DropHead,
     /// Start a zygote, then say `ZygoteUp` or `ZygoteDied`.
     StartZygote,
     /// Ask the program's zygote for this slot. Its control link takes messages from now on; they wait for it to start.
@@ -225,6 +239,11 @@ pub struct Node {
     config: Config,
     alarm: Alarm,
     head: HeadLink,
+    /// The head that was obeyed last.
+    met: Option<Met>,
+    /// When the last beat was sent that the head answered; none once everything was ended for its silence, and before the
+    /// first answer (ND-10).
+    fresh: Option<Tick>,
     zygote: Zygote,
     zygote_backoff: Backoff,
     /// The programs beside the clients' own.
@@ -233,8 +252,8 @@ pub struct Node {
     forked: u64,
     /// Leases without a slot: there is no zygote, their place backs off, or a process that had their GPUs still ends.
     pending: VecDeque<Use>,
-    /// Ends that the head has not heard of, because it is out of reach.
-    unreported: Vec<(Placement, Option<Death>)>,
+    /// Ends that the head may not have heard of: it was out of reach, or has not said that it has.
+    ends: Vec<(Placement, Option<Death>)>,
     /// Places whose slots died young.
     places: BTreeMap<usize, Backoff>,
     /// The slot that was ended for want of memory, until it is gone.
@@ -252,11 +271,12 @@ pub struct Node {
 #[derive(PartialEq, Debug)]
 enum HeadLink {
     Up {
+        since: Tick,
         next_beat: Tick,
+        /// It has said that it is the head, and is one.
+        obeyed: bool,
     },
-    Down {
-        until: Tick,
-    },
+    Down,
     /// It was away for so long that everything was ended; also before the first link.
     Lost,
 }
@@ -292,6 +312,8 @@ struct Slot {
     blocked: bool,
     /// It is to end because it had more memory than it may.
     exceeded: bool,
+    /// How its lease's data connection came, if one did.
+    way: Option<Way>,
     state: State,
 }
 
@@ -321,6 +343,9 @@ struct Use {
     lease: LeaseId,
     client: ClientId,
     shape: Shape,
+    holder: ClientId,
+    epoch: Epoch,
+    secret: LeaseSecret,
     devices: Devices,
 }
 
@@ -332,12 +357,14 @@ impl Node {
             alarm: Alarm::new(config.heartbeat),
             config,
             head: HeadLink::Lost,
+            met: None,
+            fresh: None,
             zygote: Zygote::Absent { not_before: Tick::ZERO },
             zygote_backoff: Backoff::default(),
             programs: BTreeMap::new(),
             slots: BTreeMap::new(),
             pending: VecDeque::new(),
-            unreported: Vec::new(),
+            ends: Vec::new(),
             places: BTreeMap::new(),
             short_of_memory: None,
             quiet_since: Tick::ZERO,
@@ -357,7 +384,7 @@ impl Node {
         self.on_time(now, out);
         match event {
             Event::HeadUp => self.on_head_up(now, out),
-            Event::HeadDown => self.on_head_down(now),
+            Event::HeadDown => self.on_head_down(),
             Event::FromHead(message) => self.on_head(now, message, out),
             Event::ZygoteUp => self.on_zygote_up(now),
             Event::ZygoteDied => self.on_zygote_died(now, out),
@@ -366,7 +393,9 @@ impl Node {
             Event::Forked { slot, pid } => self.on_forked(now, slot, pid, out),
             Event::Exited { slot, death } => self.on_exited(now, slot, death, out),
             Event::FromSlot(slot, message) => self.on_slot(now, slot, message, out),
-            Event::Connection { connection, lease } => self.on_connection(now, connection, lease, out),
+            Event::Connection { connection, lease, way } => {
+                self.on_connection(now, connection, lease, way, out)
+            }
             Event::Output { slot, stream, text } => self.on_output(slot, stream, text, out),
             Event::Memory { used, limit, slots } => self.on_memory(used, limit, &slots, out),
             Event::Sizes(sizes) => self.on_sizes(&sizes, out),
@@ -385,8 +414,9 @@ impl Node {
 
     /// The whole process stood still: the time does not count against anybody.
     fn on_gap(&mut self, gap: Duration) {
-        if let HeadLink::Down { until } = &mut self.head {
-            *until = *until + gap;
+        self.fresh = self.fresh.map(|at| at + gap);
+        if let HeadLink::Up { since, .. } = &mut self.head {
+            *since = *since + gap;
         }
         self.programs_on_gap(gap);
         self.leave_by = self.leave_by.map(|by| by + gap);
@@ -424,10 +454,7 @@ impl Node {
     }
 
     fn next_deadline(&self, now: Tick) -> Option<Tick> {
-        let head = match self.head {
-            HeadLink::Up { next_beat: at } | HeadLink::Down { until: at } => Some(at),
-            HeadLink::Lost => None,
-        };
+        let head = self.head_next();
         let slots = self.slots.values().filter_map(|slot| match slot.state {
             State::Detaching { until: at, .. } | State::Warm { until: at, .. } => Some(at),
             State::Ending { kill_at, .. } => kill_at,

@@ -116,6 +116,7 @@ impl Node {
             held: Held::default(),
             blocked: false,
             exceeded: false,
+            way: None,
             state,
         };
         self.slots.insert(id, slot);

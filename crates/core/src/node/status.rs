@@ -2,7 +2,7 @@
 
 use super::places::PATIENCE;
 use super::{Node, State, Zygote};
-use paceline_proto::{ClientId, LeaseId, Resources, SlotId};
+use paceline_proto::{ClientId, LeaseId, Resources, SlotId, Way};
 
 /// The node's slots, in the order of their ids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +22,8 @@ pub struct SlotStatus {
     pub state: SlotState,
     pub client: Option<ClientId>,
     pub needs: Option<Resources>,
+    /// How the data connection of its lease came, if one did.
+    pub way: Option<Way>,
     pub lease: Option<LeaseId>,
     /// Its task waits for others.
     pub blocked: bool,
@@ -62,9 +64,10 @@ impl Node {
                 State::Warm { needs, .. } => (SlotState::Warm, Some(needs)),
                 State::Ending { .. } => (SlotState::Ending, None),
             };
+            let way = entry.way.filter(|_| matches!(entry.state, State::Leased(_)));
             let lease = entry.state.lease().map(|lease| lease.lease);
             let (pid, client, blocked) = (entry.pid, entry.client, entry.blocked);
-            SlotStatus { slot, pid, state, client, needs, lease, blocked }
+            SlotStatus { slot, pid, state, client, needs, lease, blocked, way }
         });
         let tired = self.places.iter().filter(|(_, backoff)| backoff.deaths() >= PATIENCE);
         Status {

@@ -39,6 +39,9 @@ pub enum Error {
     NotStarted { task: &'static str, program: String, why: Box<StartError> },
     #[error("no node can ever hold {task}, which needs {needs}: {why}")]
     Unplaceable { task: &'static str, needs: Box<Resources>, why: String },
+    /// The head of the cluster was out of reach for as long as anything waits for it.
+    #[error("{task} waited for the head of the cluster, which was out of reach for {after:?}")]
+    HeadLost { task: &'static str, after: Duration },
     /// Arguments or value could not be made into bytes.
     #[error("{what} of {task} cannot be encoded: {message}")]
     Encode { task: &'static str, what: &'static str, message: String },
@@ -116,6 +119,7 @@ impl Error {
             Error::NoSuchTask { .. } => "no-such-task",
             Error::NotStarted { .. } => "program-not-started",
             Error::Unplaceable { .. } => "no-resources",
+            Error::HeadLost { .. } => "head-lost",
             Error::Encode { .. } => "not-serializable",
             Error::Decode { .. } => "not-deserializable",
             Error::QueueFull { .. } => "queue-full",
@@ -147,6 +151,7 @@ impl Error {
             },
             Error::NoSuchTask { .. } => "is the function marked #[paceline::task] and its crate linked?",
             Error::Unplaceable { .. } => "ask for less, or start the cluster with more",
+            Error::HeadLost { .. } => "is the head running and reachable? then submit the task again",
             Error::Encode { .. } => "derive serde::Serialize, and use string or integer keys in maps",
             Error::Decode { .. } => "types whose Serialize and Deserialize differ cannot travel",
             Error::QueueFull { .. } => "submit() waits for room; or raise queue_tasks() or queue_bytes()",
@@ -180,6 +185,7 @@ impl Error {
             Outcome::Unplaceable(refused) => {
                 Error::Unplaceable { task, needs: Box::new(refused.needs), why: refused.why }
             }
+            Outcome::HeadLost { after } => Error::HeadLost { task, after },
             Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }
     }

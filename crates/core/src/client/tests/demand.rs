@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::client::Unplaceable;
+use paceline_proto::control::Held;
 use paceline_proto::{ProgramId, Start, StartError};
 
 #[test]
@@ -104,7 +105,8 @@ fn after_a_break_the_head_hears_how_things_stand() {
     let hello = ClientToHead::Hello {
         client: ClientId(1),
         name: "bench".into(),
-        leases: vec![LeaseId(1), LeaseId(2)],
+        leases: [1, 2].map(|lease| Held { lease: LeaseId(lease), node: NodeId(1) }).to_vec(),
+        met: None,
     };
     assert_eq!(bench.handle(Event::HeadUp), [Effect::ToHead(hello), want(4)]);
 }

@@ -115,6 +115,7 @@ impl Bench {
             node: NodeId(node),
             slot: SlotId(slot),
             shape: Shape::cpus(1),
+            secret: LeaseSecret::default(),
         })
     }
 
@@ -242,7 +243,7 @@ fn release(lease: u64) -> Effect<u64> {
 }
 
 fn open(key: LeaseKey, lease: u64) -> Effect<u64> {
-    Effect::Open { key, lease: LeaseId(lease.into()) }
+    Effect::Open { key, lease: LeaseId(lease.into()), node: NodeId(1), secret: LeaseSecret::default() }
 }
 
 /// Its slot has nothing to do until the messages come.

@@ -1,6 +1,7 @@
 //! A head with a hand on its clock, for the tests.
 
 mod families;
+mod fencing;
 mod leaving;
 mod membership;
 mod programs;
@@ -8,7 +9,8 @@ mod random;
 mod sharing;
 
 use super::*;
-use paceline_proto::control::{Placement, Stream};
+use paceline_proto::LeaseSecret;
+use paceline_proto::control::{Held, Placement, Stream};
 use paceline_proto::{Death, DeathCause, OutOfMemory, Seq};
 
 const A: ClientId = ClientId(1);
@@ -35,16 +37,22 @@ impl Bench {
         Bench { head: Head::new(config), now: Tick::ZERO, wake: None }
     }
 
-    /// Everything the head does about this event, except that it asks for an alarm.
+    /// Everything the head does about this event, except that it asks for an alarm and confirms what it hears. Who holds
+    /// a lease is in the status.
     fn handle(&mut self, event: Event) -> Vec<Effect> {
         let mut out = Vec::new();
         self.head.handle(self.now, event, &mut out);
         self.head.check().unwrap();
-        out.retain(|effect| match effect {
+        out.retain_mut(|effect| match effect {
             Effect::WakeAt(at) => {
                 self.wake = Some(*at);
                 false
             }
+            Effect::ToNode(_, HeadToNode::Place { client, holder, .. }) => {
+                *holder = *client;
+                true
+            }
+            Effect::ToNode(_, HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. }) => false,
             _ => true,
         });
         out
@@ -68,7 +76,7 @@ impl Bench {
         let mut out = Vec::new();
         for _ in 0..span.as_secs() {
             out.extend(self.pass(Duration::from_secs(1)));
-            out.extend(self.node_says(node, NodeToHead::Heartbeat));
+            out.extend(self.node_says(node, NodeToHead::Heartbeat { beat: 0 }));
         }
         out
     }
@@ -82,7 +90,14 @@ impl Bench {
     }
 
     fn hello(&mut self, client: ClientId, leases: &[LeaseId]) -> Vec<Effect> {
-        self.client_says(client, ClientToHead::Hello { client, name: "test".into(), leases: leases.into() })
+        self.hello_after(client, leases, None)
+    }
+
+    /// The client comes from this epoch, and holds leases of the first node.
+    fn hello_after(&mut self, client: ClientId, leases: &[LeaseId], epoch: Option<u64>) -> Vec<Effect> {
+        let leases = leases.iter().map(|&lease| Held { lease, node: N1 }).collect();
+        let hello = ClientToHead::Hello { client, name: "test".into(), leases, met: epoch.map(met) };
+        self.client_says(client, hello)
     }
 
     fn want(&mut self, client: ClientId, shape: Shape, count: u32) -> Vec<Effect> {
@@ -104,6 +119,18 @@ impl Bench {
         cpus: u64,
         leases: &[(u64, ClientId)],
     ) -> Vec<Effect> {
+        self.join_after(node, incarnation, cpus, leases, None)
+    }
+
+    /// The node comes from this epoch, as do its leases.
+    fn join_after(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        cpus: u64,
+        leases: &[(u64, ClientId)],
+        epoch: Option<u64>,
+    ) -> Vec<Effect> {
         let total = Resources::cpus(cpus);
         let placement = |&(number, client)| Placement {
             lease: lease(number),
@@ -112,12 +139,21 @@ impl Bench {
             shape: Shape::cpus(1),
             blocked: false,
             devices: Devices::default(),
+            holder: client,
+            epoch: Epoch(epoch.unwrap_or(1)),
         };
         let leases = leases.iter().map(placement).collect();
-        let facts = Facts::default();
         self.node_says(
             node,
-            NodeToHead::Join { node, incarnation, name: "test".into(), total, leases, facts },
+            NodeToHead::Join {
+                node,
+                incarnation,
+                name: "test".into(),
+                total,
+                leases,
+                met: epoch.map(met),
+                facts: Facts::default(),
+            },
         )
     }
 
@@ -146,6 +182,17 @@ fn lease(number: u64) -> LeaseId {
     LeaseId(u128::from_le_bytes(hash.as_bytes()[..16].try_into().unwrap()))
 }
 
+fn met(epoch: u64) -> Met {
+    Met { cluster: ClusterId(9), epoch: Epoch(epoch) }
+}
+
+/// What opens it.
+fn secret(number: u64) -> LeaseSecret {
+    let mut hasher = blake3::Hasher::new_keyed(&[7; 32]);
+    hasher.update(b"the secret of the lease ").update(&lease(number).0.to_le_bytes());
+    LeaseSecret(*hasher.finalize().as_bytes())
+}
+
 fn welcome(client: ClientId) -> Effect {
     Effect::ToClient(client, HeadToClient::Welcome { cluster: ClusterId(9), epoch: Epoch(1) })
 }
@@ -155,9 +202,10 @@ fn welcome_node(node: NodeId) -> Effect {
 }
 
 fn place(node: NodeId, number: u64, client: ClientId, shape: Shape) -> Effect {
+    let (lease, secret) = (lease(number), secret(number));
     Effect::ToNode(
         node,
-        HeadToNode::Place { lease: lease(number), client, shape, devices: Devices::default() },
+        HeadToNode::Place { lease, client, shape, holder: client, secret, devices: Devices::default() },
     )
 }
 
@@ -166,7 +214,8 @@ fn end(node: NodeId, number: u64) -> Effect {
 }
 
 fn granted(client: ClientId, number: u64, node: NodeId, shape: Shape) -> Effect {
-    let granted = HeadToClient::Granted { lease: lease(number), node, slot: SlotId(number), shape };
+    let (lease, slot, secret) = (lease(number), SlotId(number), secret(number));
+    let granted = HeadToClient::Granted { lease, node, slot, shape, secret };
     Effect::ToClient(client, granted)
 }
 

@@ -91,6 +91,9 @@ impl Model {
                     node.inbox.push_back(message);
                 }
                 Effect::DropNode(id) => self.cut_node(id),
+                Effect::DropClient(_) | Effect::Superseded { .. } => {
+                    unreachable!("nobody beats, nobody comes later")
+                }
                 Effect::WakeAt(_) => unreachable!("taken out by the bench"),
             }
         }
@@ -143,6 +146,7 @@ impl Model {
             total: Resources::cpus(id.0),
             leases: node.leases.values().copied().collect(),
             facts: Facts::default(),
+            met: Some(met(1)),
         };
         self.handle(Event::FromNode(id, join));
     }
@@ -169,8 +173,9 @@ impl Model {
             return;
         }
         client.up = true;
-        let leases = client.leases.iter().copied().collect();
-        self.handle(Event::FromClient(id, ClientToHead::Hello { client: id, name: String::new(), leases }));
+        let leases = client.leases.iter().map(|&lease| Held { lease, node: NodeId(1) }).collect();
+        let hello = ClientToHead::Hello { client: id, name: String::new(), leases, met: Some(met(1)) };
+        self.handle(Event::FromClient(id, hello));
     }
 
     fn client_acts(&mut self, id: ClientId) {
@@ -211,10 +216,22 @@ impl Model {
     fn node_reads(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).unwrap();
         match node.inbox.pop_front() {
-            Some(HeadToNode::Place { lease, client, shape, devices }) => {
+            Some(HeadToNode::Place { lease, client, shape, holder, devices, .. }) => {
                 self.slots += 1;
                 let slot = SlotId(self.slots);
-                node.leases.insert(lease, Placement { lease, client, slot, shape, blocked: false, devices });
+                node.leases.insert(
+                    lease,
+                    Placement {
+                        lease,
+                        client,
+                        slot,
+                        shape,
+                        blocked: false,
+                        holder,
+                        epoch: Epoch(1),
+                        devices,
+                    },
+                );
                 let running = node.leases.values().filter(|it| !it.blocked);
                 let used = running.fold(Resources::default(), |sum, it| sum.plus(&it.shape.needs));
                 // Tasks that went on may need more for a while; then nothing is placed, but this one may have been before.
@@ -235,7 +252,7 @@ impl Model {
         if !node.up {
             return;
         }
-        let message = node.outbox.pop_front().unwrap_or(NodeToHead::Heartbeat);
+        let message = node.outbox.pop_front().unwrap_or(NodeToHead::Heartbeat { beat: 0 });
         self.handle(Event::FromNode(id, message.clone()));
         if self.random.below(8) == 0 {
             self.handle(Event::FromNode(id, message));

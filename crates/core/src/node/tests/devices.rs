@@ -22,7 +22,7 @@ fn with_gpus(count: u64) -> Bench {
 impl Bench {
     fn place_on(&mut self, lease: u128, client: ClientId, shape: Shape, numbers: &[usize]) -> Vec<Effect> {
         let (lease, devices) = (LeaseId(lease), set(numbers));
-        let place = HeadToNode::Place { lease, client, shape, devices };
+        let place = HeadToNode::Place { lease, client, shape, holder: client, secret: SECRET, devices };
         self.handle(Event::FromHead(place))
     }
 }
@@ -66,7 +66,7 @@ fn whoever_had_a_gpu_is_gone_before_it_is_given_again() {
     assert_eq!(
         bench.place_on(8, B, whole, &[0]),
         [exit(1), fork(3)],
-        "ND-9: the warm one of another client goes first"
+        "ND-11: the warm one of another client goes first"
     );
     assert_eq!(
         bench.place(9, B, one()),
@@ -92,7 +92,7 @@ fn parts_of_a_gpu_live_side_by_side_and_a_whole_one_waits_for_all_of_them() {
     let first = bench.exited(1);
     assert!(
         !first.iter().any(|effect| matches!(effect, Effect::ToHead(NodeToHead::Placed { .. }))),
-        "ND-9: {first:?}"
+        "ND-11: {first:?}"
     );
     let second = bench.exited(2);
     assert!(

@@ -60,7 +60,7 @@ fn heartbeats_are_sent_while_the_head_is_there() {
     let mut bench = Bench::ready(1);
     bench.now = bench.wake.unwrap();
     assert_eq!(bench.now, Tick::ZERO + Duration::from_secs(2));
-    assert_eq!(bench.handle(Event::Tick), [Effect::ToHead(NodeToHead::Heartbeat)]);
+    assert_eq!(bench.handle(Event::Tick), [Effect::ToHead(NodeToHead::Heartbeat { beat: bench.now.0 })]);
 }
 
 #[test]
@@ -75,7 +75,62 @@ fn a_head_that_comes_back_hears_what_it_missed() {
     assert_eq!(effects, [forget(2), fork(3)]);
     let back = bench.handle(Event::HeadUp);
     assert_eq!(back, [join(2, &[(7, A, 1), (8, B, 2)]), ended(8, Some(death))], "ND-3");
+    let heard = HeadToNode::Heard { lease: LeaseId(8) };
+    assert_eq!(bench.handle(Event::FromHead(heard)), []);
     assert_eq!(bench.handle(Event::HeadUp), [join(2, &[(7, A, 1)])]);
+}
+
+#[test]
+fn a_death_that_was_lost_on_its_way_is_told_again() {
+    let mut bench = Bench::ready(1);
+    bench.place(7, A, one());
+    let death = died(Some(Seq(4)));
+    let told = ended(7, Some(death.clone()));
+    let effects = bench.handle(Event::Exited { slot: SlotId(1), death });
+    assert_eq!(effects, [told.clone(), forget(1), fork(2)]);
+    bench.handle(Event::HeadDown);
+    assert_eq!(bench.handle(Event::HeadUp), [join(1, &[(7, A, 1)]), told.clone()], "ND-3");
+    bench.handle(Event::FromHead(HeadToNode::Heard { lease: LeaseId(7) }));
+    assert_eq!(bench.handle(Event::HeadUp), [join(1, &[])]);
+}
+
+#[test]
+fn a_lease_for_which_there_is_no_room_is_refused() {
+    let mut bench = Bench::ready(1);
+    bench.place(7, A, one());
+    assert_eq!(bench.place(8, B, one()), [ended(8, None)], "ND-9");
+    bench.end(7);
+    assert_eq!(bench.place(9, B, one()), [ended(9, None)], "ND-9: its slot may still run something");
+    bench.detached(1, 7);
+    assert!(bench.place(10, B, one()).contains(&placed(10, 2)));
+}
+
+#[test]
+fn an_earlier_start_of_the_head_is_not_obeyed() {
+    let mut bench = Bench::ready(1);
+    bench.welcome(5);
+    assert_eq!(bench.welcome(4), [Effect::DropHead], "ND-10");
+    assert_eq!(bench.place(7, A, one()), [], "whatever it says");
+    bench.handle_only(Event::HeadUp);
+    assert_eq!(bench.place(7, A, one()), [], "nobody has said who is there");
+    assert_eq!(bench.welcome(6), []);
+    assert_eq!(bench.place(7, A, one()), [bind(1, A, one()), placed(7, 1)]);
+}
+
+#[test]
+fn a_head_that_is_silent_is_left_and_in_the_end_given_up() {
+    let mut bench = Bench::ready(1);
+    bench.place(7, A, one());
+    let beat = |seconds: u64| Effect::ToHead(NodeToHead::Heartbeat { beat: seconds * 1_000_000_000 });
+    assert_eq!(bench.pass_alone(Duration::from_secs(5), false), [beat(2), beat(4)]);
+    assert_eq!(bench.pass_alone(Duration::from_secs(1), false), [Effect::DropHead], "three heartbeats");
+    // A beat that was answered long ago proves nothing about now, however late the answer comes.
+    bench.now = bench.now + Duration::from_secs(1);
+    bench.handle(Event::HeadUp);
+    bench.handle(Event::FromHead(HeadToNode::Heartbeat { beat: 0 }));
+    bench.handle(Event::HeadDown);
+    assert_eq!(bench.pass(Duration::from_secs(59)), [], "ND-10: from the seventh second on");
+    assert_eq!(bench.pass(Duration::from_secs(1)), [kill(1), fork(2)]);
 }
 
 #[test]
@@ -138,6 +193,6 @@ fn time_that_stood_still_is_nobodys_fault() {
     bench.place(7, A, one());
     bench.end(7);
     bench.now = bench.now + Duration::from_secs(3600);
-    assert_eq!(bench.handle(Event::Tick), [Effect::ToHead(NodeToHead::Heartbeat)]);
+    assert_eq!(bench.handle(Event::Tick), [Effect::ToHead(NodeToHead::Heartbeat { beat: bench.now.0 })]);
     assert_eq!(bench.detached(1, 7), [ended(7, None)]);
 }

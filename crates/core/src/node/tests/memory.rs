@@ -45,9 +45,16 @@ fn limited(bytes: u64) -> Shape {
     Shape::of(Resources::cpus(1).and_memory(bytes))
 }
 
+/// A node with so many CPUs, all with ready slots, and some memory.
+fn with_memory(cpus: u64) -> Bench {
+    let mut bench = Bench::ready(cpus);
+    bench.node.config.total = bench.node.config.total.and_memory(1000);
+    bench
+}
+
 #[test]
 fn a_slot_that_has_more_than_it_asked_for_is_ended_once() {
-    let mut bench = Bench::ready(2);
+    let mut bench = with_memory(2);
     let confine = Effect::Confine { slot: SlotId(1), limit: 100 };
     assert_eq!(bench.place(7, A, limited(100)), [confine, bind(1, A, limited(100)), placed(7, 1)]);
     bench.place(8, A, one());
@@ -64,7 +71,7 @@ fn a_slot_that_has_more_than_it_asked_for_is_ended_once() {
 
 #[test]
 fn a_warm_slot_has_no_limit_and_gets_it_back_with_a_lease() {
-    let mut bench = Bench::ready(1);
+    let mut bench = with_memory(1);
     bench.place(7, A, limited(100));
     bench.end(7);
     bench.detached(1, 7);

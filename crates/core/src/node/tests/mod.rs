@@ -9,9 +9,10 @@ mod random;
 mod supply;
 
 use super::*;
-use paceline_proto::{DeathCause, OutOfMemory, Seq};
+use paceline_proto::{ClusterId, DeathCause, OutOfMemory, Seq};
 
 const A: ClientId = ClientId(1);
+const SECRET: LeaseSecret = LeaseSecret([5; 32]);
 const B: ClientId = ClientId(2);
 
 struct Bench {
@@ -38,8 +39,22 @@ impl Bench {
         bench
     }
 
-    /// Everything the node does about this event, except that it asks for an alarm.
+    /// Everything the node does about this event, except that it asks for an alarm. A head that is up says so.
     fn handle(&mut self, event: Event) -> Vec<Effect> {
+        let welcome = event == Event::HeadUp;
+        let mut out = self.handle_only(event);
+        if welcome {
+            out.extend(self.welcome(1));
+        }
+        out
+    }
+
+    fn welcome(&mut self, epoch: u64) -> Vec<Effect> {
+        let message = HeadToNode::Welcome { cluster: ClusterId(9), epoch: Epoch(epoch) };
+        self.handle_only(Event::FromHead(message))
+    }
+
+    fn handle_only(&mut self, event: Event) -> Vec<Effect> {
         let mut out = Vec::new();
         self.node.handle(self.now, event, &mut out);
         self.node.check().unwrap();
@@ -58,17 +73,28 @@ impl Bench {
         out
     }
 
-    /// Let time pass, waking the node as it asks. Heartbeats are left out.
+    /// Let time pass, waking the node as it asks. Heartbeats are answered, and left out.
     fn pass(&mut self, span: Duration) -> Vec<Effect> {
+        let mut out = self.pass_alone(span, true);
+        out.retain(|effect| !matches!(effect, Effect::ToHead(NodeToHead::Heartbeat { .. })));
+        out
+    }
+
+    fn pass_alone(&mut self, span: Duration, answers: bool) -> Vec<Effect> {
         let end = self.now + span;
         let mut out = Vec::new();
         while let Some(at) = self.wake.filter(|at| *at <= end) {
             self.wake = None;
             self.now = self.now.max(at);
-            out.extend(self.handle(Event::Tick));
+            let mut effects = self.handle(Event::Tick);
+            for effect in effects.clone() {
+                if let (Effect::ToHead(NodeToHead::Heartbeat { beat }), true) = (effect, answers) {
+                    effects.extend(self.handle(Event::FromHead(HeadToNode::Heartbeat { beat })));
+                }
+            }
+            out.extend(effects);
         }
         self.now = end;
-        out.retain(|effect| *effect != Effect::ToHead(NodeToHead::Heartbeat));
         out
     }
 
@@ -86,8 +112,14 @@ impl Bench {
     }
 
     fn place(&mut self, lease: u128, client: ClientId, shape: Shape) -> Vec<Effect> {
-        let devices = Devices::default();
-        self.handle(Event::FromHead(HeadToNode::Place { lease: LeaseId(lease), client, shape, devices }))
+        self.handle(Event::FromHead(HeadToNode::Place {
+            lease: LeaseId(lease),
+            client,
+            shape,
+            holder: client,
+            secret: SECRET,
+            devices: Devices::default(),
+        }))
     }
 
     fn end(&mut self, lease: u128) -> Vec<Effect> {
@@ -99,7 +131,7 @@ impl Bench {
     }
 
     fn connect(&mut self, connection: u64, lease: u128) -> Vec<Effect> {
-        self.handle(Event::Connection { connection, lease: LeaseId(lease) })
+        self.handle(Event::Connection { connection, lease: LeaseId(lease), way: Way::Unix })
     }
 }
 
@@ -155,7 +187,7 @@ fn exit(slot: u64) -> Effect {
 }
 
 fn attach(slot: u64, lease: u128, connection: u64) -> Effect {
-    let message = NodeToSlot::Attach { lease: LeaseId(lease) };
+    let message = NodeToSlot::Attach { lease: LeaseId(lease), secret: None };
     Effect::ToSlot { slot: SlotId(slot), message, connection: Some(connection) }
 }
 
@@ -167,6 +199,7 @@ fn ended(lease: u128, death: Option<Death>) -> Effect {
     Effect::ToHead(NodeToHead::Ended { lease: LeaseId(lease), death })
 }
 
+/// The node comes back to the head that it has met.
 fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
     let placement = |&(lease, client, slot)| Placement {
         lease: LeaseId(lease),
@@ -174,6 +207,8 @@ fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
         slot: SlotId(slot),
         shape: Shape::cpus(1),
         blocked: false,
+        holder: client,
+        epoch: Epoch(1),
         devices: Devices::default(),
     };
     Effect::ToHead(NodeToHead::Join {
@@ -182,6 +217,7 @@ fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
         name: String::new(),
         total: Resources::cpus(cpus),
         leases: leases.iter().map(placement).collect(),
+        met: Some(Met { cluster: ClusterId(9), epoch: Epoch(1) }),
         facts: Facts::default(),
     })
 }

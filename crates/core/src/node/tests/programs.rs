@@ -47,14 +47,14 @@ impl Bench {
 
 #[test]
 fn a_program_is_started_when_a_lease_needs_it_and_no_sooner() {
-    let mut bench = Bench::ready(2);
+    let mut bench = Bench::ready(3);
     assert_eq!(bench.handle(Event::FromHead(HeadToNode::Program { program: P, start: start() })), []);
     assert_eq!(bench.place_of(7, P), [starts(P)]);
     assert_eq!(bench.place_of(8, P), [], "once");
     assert_eq!(bench.place(9, A, one()), [bind(1, A, one()), placed(9, 1)], "others do not wait for it");
     assert_eq!(
         bench.handle(Event::ProgramUp(P)),
-        [fork_of(3, P), bind(3, A, one()), placed(7, 3), fork_of(4, P), bind(4, A, one()), placed(8, 4)]
+        [fork_of(4, P), bind(4, A, one()), placed(7, 4), fork_of(5, P), bind(5, A, one()), placed(8, 5)]
     );
     assert_eq!(bench.place(10, A, shape(Q)), [ended(10, None)], "nobody has said how that is started");
 }

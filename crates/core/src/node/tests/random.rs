@@ -109,6 +109,7 @@ impl Model {
                 self.early.remove(&slot);
                 self.requests.retain(|(request, _)| *request != slot);
             }
+            Effect::DropHead => unreachable!("it answers"),
             Effect::Refuse { .. } | Effect::Stray { .. } | Effect::Confine { .. } => {}
             Effect::Closed => {
                 assert!(self.processes.is_empty());
@@ -125,14 +126,19 @@ impl Model {
                 assert_eq!(known.len(), leases.len(), "ND-1");
                 self.leases.retain(|lease, _| known.contains(lease));
             }
-            NodeToHead::Ended { lease, .. } => drop(self.leases.remove(&lease)),
+            NodeToHead::Ended { lease, death } => {
+                self.leases.remove(&lease);
+                if death.is_some() && self.head_up && self.random.below(2) == 0 {
+                    self.handle(Event::FromHead(HeadToNode::Heard { lease }));
+                }
+            }
             NodeToHead::Placed { .. }
             | NodeToHead::Output { .. }
             | NodeToHead::Blocked { .. }
             | NodeToHead::ProgramFailed { .. }
             | NodeToHead::Answer { .. }
             | NodeToHead::Leaving
-            | NodeToHead::Heartbeat => {}
+            | NodeToHead::Heartbeat { .. } => {}
         }
     }
 
@@ -188,7 +194,8 @@ impl Model {
                 let message = HeadToNode::Program { program: shape.program, start: Start::default() };
                 self.handle(Event::FromHead(message));
             }
-            let place = HeadToNode::Place { lease, client, shape, devices };
+            let secret = LeaseSecret::default();
+            let place = HeadToNode::Place { lease, client, shape, holder: client, secret, devices };
             self.handle(Event::FromHead(place.clone()));
             if self.random.below(8) == 0 && self.leases.contains_key(&lease) {
                 self.handle(Event::FromHead(place));
@@ -269,7 +276,7 @@ impl Model {
     fn connects(&mut self) {
         self.connections += 1;
         let lease = self.leases.keys().next().copied().unwrap_or_default();
-        self.handle(Event::Connection { connection: self.connections, lease });
+        self.handle(Event::Connection { connection: self.connections, lease, way: Way::Unix });
     }
 
     fn nonsense(&mut self) {

@@ -1,0 +1,243 @@
+//! The link to the head: whose word counts, how long it may be silent, and what is to be done without it.
+//!
+//! * HL-1: without the head for `head_lost`, what waits for it ends with a word that says so. Leases that work go on;
+//!   one whose link is down has nobody left to say what became of it, and its calls end in the same way.
+//! * HL-2: a data link that is down for three heartbeats is given up for good: the head ends the lease, and its calls go
+//!   elsewhere only when the head says that it is over.
+//! * HL-3: an earlier start of the head than the one believed last is no head any more.
+
+use super::lease::LinkState;
+use super::shapes::ShapeKey;
+use super::{Client, Config, Effect, LeaseKey, Outcome};
+use crate::Tick;
+use crate::alarm::Alarm;
+use paceline_proto::LeaseId;
+use paceline_proto::control::{ClientToHead, HeadToClient, Held, Met};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long silence may last, in heartbeats.
+const BEATS: u32 = 3;
+
+pub(super) struct HeadLink {
+    up: bool,
+    /// Since when the link is up.
+    since: Tick,
+    /// When the head last said something.
+    heard: Tick,
+    next_beat: Tick,
+    /// It was away for so long that what waited for it has ended.
+    lost: bool,
+    /// The head that was believed last.
+    met: Option<Met>,
+    alarm: Alarm,
+    /// Leases whose link is down, and since when.
+    down: BTreeSet<(Tick, LeaseKey)>,
+}
+
+impl HeadLink {
+    pub fn new(config: &Config) -> HeadLink {
+        HeadLink {
+            up: false,
+            since: Tick::ZERO,
+            heard: Tick::ZERO,
+            next_beat: Tick::ZERO,
+            lost: false,
+            met: None,
+            alarm: Alarm::new(config.heartbeat),
+            down: BTreeSet::new(),
+        }
+    }
+
+    pub fn forget_links(&mut self) {
+        self.down.clear();
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+}
+
+impl<Ticket: Clone> Client<Ticket> {
+    pub(super) fn on_head_up(&mut self, now: Tick, out: &mut Vec<Effect<Ticket>>) {
+        if self.head.heard == Tick::ZERO {
+            self.head.heard = now;
+        }
+        (self.head.up, self.head.since) = (true, now);
+        self.head.next_beat = now + self.config.heartbeat;
+        let mut leases: Vec<Held> =
+            self.leases.iter().map(|(_, lease)| Held { lease: lease.id, node: lease.node }).collect();
+        leases.sort_unstable();
+        let (client, name, met) = (self.id, self.name.clone(), self.head.met);
+        out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met }));
+        if let Some(lease) = self.under {
+            out.push(Effect::ToHead(ClientToHead::Under { lease }));
+        }
+        self.say_programs(out);
+        for (_, shape, queue) in self.shapes.iter() {
+            if queue.wanted > 0 {
+                out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));
+            }
+        }
+        for (_, lease) in self.leases.iter().filter(|(_, lease)| lease.broken) {
+            out.push(Effect::ToHead(ClientToHead::Broken { lease: lease.id }));
+        }
+        self.head_settled(now, out);
+    }
+
+    pub(super) fn on_head_down(&mut self, now: Tick, out: &mut Vec<Effect<Ticket>>) {
+        self.head.up = false;
+        self.head_settled(now, out);
+    }
+
+    /// Something came from the head. Says whether it is one (HL-3).
+    pub(super) fn on_heard(
+        &mut self,
+        now: Tick,
+        message: &HeadToClient,
+        out: &mut Vec<Effect<Ticket>>,
+    ) -> bool {
+        if let HeadToClient::Welcome { cluster, epoch } = *message {
+            if self.head.met.is_some_and(|met| met.cluster == cluster && met.epoch > epoch) {
+                self.head.up = false;
+                out.push(Effect::DropHead);
+                return false;
+            }
+            self.head.met = Some(Met { cluster, epoch });
+        }
+        (self.head.heard, self.head.lost) = (now, false);
+        true
+    }
+
+    /// This client is a slot, and works for the task that runs under this lease.
+    pub fn work_under(&mut self, lease: LeaseId, out: &mut Vec<Effect<Ticket>>) {
+        self.under = Some(lease);
+        out.push(Effect::ToHead(ClientToHead::Under { lease }));
+    }
+
+    /// The link of this lease is being opened.
+    pub(super) fn note_down(&mut self, now: Tick, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
+        let lease = &mut self.leases[key.0];
+        if self.config.heartbeat.is_zero() || lease.down_since.is_some() || lease.broken {
+            return;
+        }
+        lease.down_since = Some(now);
+        self.head.down.insert((now, key));
+        self.head_settled(now, out);
+    }
+
+    /// It is up, or nobody asks any more.
+    pub(super) fn note_up(&mut self, key: LeaseKey) {
+        if let Some(since) = self.leases[key.0].down_since.take() {
+            self.head.down.remove(&(since, key));
+        }
+    }
+
+    pub(super) fn head_on_time(&mut self, now: Tick, out: &mut Vec<Effect<Ticket>>) {
+        if self.config.heartbeat.is_zero() {
+            return;
+        }
+        let gap = self.head.alarm.on_step(now);
+        if gap > Duration::ZERO {
+            self.on_gap(gap);
+        }
+        if !self.head.lost && self.head.heard != Tick::ZERO && self.lost_at() <= now {
+            self.head.lost = true;
+        }
+        if self.head.up && self.silent_at() <= now {
+            self.head.up = false;
+            out.push(Effect::DropHead);
+        }
+        if self.head.up && self.head.next_beat <= now {
+            self.head.next_beat = now + self.config.heartbeat;
+            out.push(Effect::ToHead(ClientToHead::Heartbeat { beat: now.0 }));
+        }
+        self.give_up_links(now, out);
+        if self.head.lost {
+            self.go_on_alone(out);
+        }
+        self.head_settled(now, out);
+    }
+
+    /// The whole process stood still, so nobody could be heard: silence does not count.
+    fn on_gap(&mut self, gap: Duration) {
+        self.head.since = self.head.since + gap;
+        self.head.heard = self.head.heard + gap;
+        let down = std::mem::take(&mut self.head.down);
+        self.head.down = down.into_iter().map(|(since, key)| (since + gap, key)).collect();
+        for &(since, key) in &self.head.down {
+            self.leases[key.0].down_since = Some(since);
+        }
+    }
+
+    /// Links that were down for too long (HL-2).
+    fn give_up_links(&mut self, now: Tick, out: &mut Vec<Effect<Ticket>>) {
+        while let Some(&(since, key)) = self.head.down.first() {
+            if since + self.silence() > now {
+                break;
+            }
+            self.note_up(key);
+            let lease = &mut self.leases[key.0];
+            lease.broken = true;
+            out.push(Effect::ToHead(ClientToHead::Broken { lease: lease.id }));
+        }
+    }
+
+    /// What waits for the head ends, and so does what only the head could tell the end of (HL-1).
+    fn go_on_alone(&mut self, out: &mut Vec<Effect<Ticket>>) {
+        let broken = self.leases.iter().filter(|(_, lease)| lease.broken && lease.link != LinkState::Up);
+        for key in broken.map(|(key, _)| LeaseKey(key)).collect::<Vec<_>>() {
+            let mut lease = self.leases.remove(key.0);
+            self.lease_keys.remove(&lease.id);
+            self.slots.remove(&(lease.node, lease.slot));
+            let queue = &mut self.shapes[lease.shape];
+            queue.forget_lease(key);
+            let calls = lease.take_in_flight();
+            queue.in_flight -= calls.len();
+            out.push(Effect::Close { key });
+            calls.into_iter().for_each(|call| self.finish_unplaced(call.task, self.head_lost(), out));
+        }
+        for shape in self.shapes.keys() {
+            self.end_waiting(shape, out);
+        }
+    }
+
+    /// Nothing of this shape waits for a head that is away for good.
+    pub(super) fn end_waiting(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
+        let queue = &mut self.shapes[shape];
+        queue.wanted = 0;
+        for key in queue.drain() {
+            self.waiting.remove(self.tasks[key.0].payload.len());
+            self.finish_unplaced(key, self.head_lost(), out);
+        }
+    }
+
+    fn head_lost(&self) -> Outcome {
+        Outcome::HeadLost { after: self.config.head_lost }
+    }
+
+    fn silence(&self) -> Duration {
+        self.config.heartbeat * BEATS
+    }
+
+    fn silent_at(&self) -> Tick {
+        self.head.heard.max(self.head.since) + self.silence()
+    }
+
+    fn lost_at(&self) -> Tick {
+        self.head.heard + self.config.head_lost
+    }
+
+    /// Ask to be woken when something is to be done about the head, and once a heartbeat at least.
+    fn head_settled(&mut self, now: Tick, out: &mut Vec<Effect<Ticket>>) {
+        if self.config.heartbeat.is_zero() || self.closed {
+            return;
+        }
+        let beat = self.head.up.then(|| self.head.next_beat.min(self.silent_at()));
+        let lost = (!self.head.lost).then(|| self.lost_at());
+        let links = self.head.down.first().map(|(since, _)| *since + self.silence());
+        let next = beat.into_iter().chain(lost).chain(links).min().unwrap_or(now + self.config.heartbeat);
+        let _ = self.head.alarm.on_settled(now, Some(next));
+        self.wake_at(next.min(now + self.config.heartbeat), out);
+    }
+}

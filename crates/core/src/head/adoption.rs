@@ -1,0 +1,142 @@
+//! Leases of an earlier start of the head, which this one learns of from those who have them (HD-8).
+//!
+//! A node names the leases that live on it, a client those that it holds, and either may come first. Until both have, a
+//! lease is half known: on its node it counts, for its client it goes on.
+
+use super::clients::lost;
+use super::{BEATS, Claim, Effect, Head, Lease, LeaseState};
+use crate::time::Tick;
+use paceline_proto::control::{HeadToClient, HeadToNode, Held, Met, Placement};
+use paceline_proto::{ClientId, LeaseId, NodeId};
+
+impl Head {
+    /// A node has a lease that this head does not know. It counts until the node says that it is over (HD-3).
+    pub(super) fn adopt(
+        &mut self,
+        now: Tick,
+        id: NodeId,
+        placement: &Placement,
+        met: Option<Met>,
+        out: &mut Vec<Effect>,
+    ) {
+        let &Placement { lease, slot, shape, blocked, holder, epoch, devices, .. } = placement;
+        let node = self.nodes.get_mut(&id).expect("the node has just joined");
+        // One that needs what the node does not have is none of ours.
+        if node.leases.len() >= self.config.max_leases || !shape.needs.fits_in(&node.total) {
+            return self.tell_node(id, HeadToNode::End { lease }, out);
+        }
+        node.leases.insert(lease);
+        let earlier = self.is_earlier(met) && epoch < self.config.epoch;
+        let claim = self.claims.remove(&lease).filter(|claim| claim.node == id && earlier);
+        let client = claim.as_ref().map_or(holder, |claim| claim.client);
+        // One that is here and did not name it has given it back, or was never told of it.
+        let abandoned = claim.is_none() && self.clients.contains_key(&holder);
+        let state = match claim {
+            Some(_) => LeaseState::Held { slot, since: now },
+            None if earlier && !abandoned => {
+                let until = now + self.config.client_lost;
+                self.no_later_than(until);
+                LeaseState::Unclaimed { slot, until }
+            }
+            // Given up while the node was out of reach, or of a cluster that is no more.
+            None => LeaseState::Ending,
+        };
+        self.leases.insert(lease, Lease { client, node: id, shape, devices, blocked, state });
+        if state.is_somebodys() {
+            self.hand_over(lease);
+        }
+        self.count(lease);
+        self.place_under(lease);
+        self.note_hunger(client);
+        if state == LeaseState::Ending {
+            self.tell_node(id, HeadToNode::End { lease }, out);
+        }
+    }
+
+    /// A client names a lease that is not on its list.
+    pub(super) fn on_claim(
+        &mut self,
+        now: Tick,
+        id: ClientId,
+        held: Held,
+        met: Option<Met>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Held { lease, node } = held;
+        let state = self.leases.get(&lease).map(|lease| lease.state);
+        if self.claims.get(&lease).is_some_and(|claim| claim.client == id) {
+            return;
+        }
+        if let Some(LeaseState::Unclaimed { slot, .. }) = state {
+            self.uncount(lease);
+            let entry = self.leases.get_mut(&lease).expect("seen above");
+            (entry.client, entry.state) = (id, LeaseState::Held { slot, since: now });
+            self.hand_over(lease);
+            self.count(lease);
+            self.place_under(lease);
+        } else if state.is_none() && self.is_earlier(met) && !self.nodes.contains_key(&node) {
+            let until = now + self.config.heartbeat * BEATS;
+            self.no_later_than(until);
+            self.claims.insert(lease, Claim { client: id, node, until });
+        } else {
+            self.tell_client(id, HeadToClient::Ended { lease, death: lost() }, out);
+        }
+    }
+
+    /// Leases of an earlier start whose holder has come back without them.
+    pub(super) fn end_unnamed(&mut self, id: ClientId, out: &mut Vec<Effect>) {
+        let unclaimed =
+            |lease: &Lease| lease.client == id && matches!(lease.state, LeaseState::Unclaimed { .. });
+        let leases: Vec<LeaseId> =
+            self.leases.iter().filter(|(_, lease)| unclaimed(lease)).map(|(&id, _)| id).collect();
+        leases.into_iter().for_each(|lease| self.end(lease, out));
+    }
+
+    /// The node has reported: what was claimed on it and is not there is over.
+    pub(super) fn refuse_claims(&mut self, node: NodeId, out: &mut Vec<Effect>) {
+        self.refuse(|claim| claim.node == node, out);
+    }
+
+    pub(super) fn give_up_claims(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        self.refuse(|claim| claim.until <= now, out);
+        let overdue: Vec<LeaseId> = (self.leases.iter())
+            .filter(|(_, lease)| matches!(lease.state, LeaseState::Unclaimed { until, .. } if until <= now))
+            .map(|(&id, _)| id)
+            .collect();
+        overdue.into_iter().for_each(|lease| self.end(lease, out));
+        let unclaimed = self.leases.values().filter_map(|lease| match lease.state {
+            LeaseState::Unclaimed { until, .. } => Some(until),
+            _ => None,
+        });
+        let next = unclaimed.chain(self.claims.values().map(|claim| claim.until)).min();
+        next.into_iter().for_each(|at| self.no_later_than(at));
+    }
+
+    fn refuse(&mut self, is_one: impl Fn(&Claim) -> bool, out: &mut Vec<Effect>) {
+        let refused: Vec<(LeaseId, ClientId)> = (self.claims.iter())
+            .filter(|(_, claim)| is_one(claim))
+            .map(|(&lease, claim)| (lease, claim.client))
+            .collect();
+        for (lease, client) in refused {
+            self.claims.remove(&lease);
+            self.tell_client(client, HeadToClient::Ended { lease, death: lost() }, out);
+        }
+    }
+
+    pub(super) fn drop_claims(&mut self, client: ClientId) {
+        self.claims.retain(|_, claim| claim.client != client);
+    }
+
+    /// Put the lease on its client's list.
+    fn hand_over(&mut self, id: LeaseId) {
+        let Lease { client, shape, .. } = self.leases[&id];
+        let holder = self.clients.get_mut(&client).expect("leases are handed to clients that are here");
+        holder.leases.entry(shape).or_default().insert(id);
+        self.note_hunger(client);
+    }
+
+    /// Whether a peer comes from an earlier start of this very cluster.
+    fn is_earlier(&self, met: Option<Met>) -> bool {
+        met.is_some_and(|met| met.cluster == self.config.cluster && met.epoch < self.config.epoch)
+    }
+}
