@@ -85,19 +85,19 @@ impl Embedded {
         let cluster = ClusterId(u128::from_le_bytes(*cluster));
         let (head_service, head) = paceline_head::service(head::Config::new(cluster, Epoch(1), secret));
         let settings = hardware::Settings {
-            cpus: Some(config.cpus),
+            cpus: Some(config.cpus as f64),
             gpus: config.gpus,
             memory: config.memory,
             ..hardware::Settings::default()
         };
-        let machine =
-            hardware::find(&settings).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let refused = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let machine = hardware::find(&settings).map_err(refused)?;
         let mut node_config = node::Config {
             name: config.name.clone(),
             spares: config.spares,
             ..node::Config::new(NODE, Incarnation(1), Resources::default())
         };
-        machine.describe(&mut node_config);
+        machine.describe(&mut node_config).map_err(refused)?;
         let options = paceline_node::Options {
             config: node_config,
             command: config.command,
