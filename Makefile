@@ -14,7 +14,9 @@ LOCKED := $(if $(CI),--locked)
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 STAGE := scripts/stage
 SOURCES := $(shell find crates python Cargo.toml Cargo.lock pyproject.toml -type f \
-	-not -path '*/__pycache__/*' -not -path '*/tests/*' -not -path '*/fuzz/*' 2>/dev/null)
+	-not -path '*/__pycache__/*' -not -path '*/tests/*' -not -path '*/fuzz/*' -not -path '*/_bin/*' 2>/dev/null)
+# The command line goes into the package as it is.
+COMMAND := python/paceline/_bin/paceline
 
 # bench: ONLY="rtt map1", QUICK=1, STRICT=1      sim: SEED, STEPS      sim-nightly: SEEDS      fuzz: SECONDS, ONLY
 SEED ?= 1
@@ -23,7 +25,7 @@ SEEDS ?= 10000
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help build programs wheel demo test test-quick test-nightly test-rust test-python test-hosts test-hosts-nightly \
+.PHONY: help build command programs wheel demo test test-quick test-nightly test-rust test-python test-hosts test-hosts-nightly \
 	test-bench check check-rust check-python deny format bench fuzz sim sim-nightly mutations clean
 
 help: ## this list
@@ -40,15 +42,23 @@ $(VENV)/.tools: requirements-dev.txt
 
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	@rm -rf $(VENV)/wheel
+	@$(MAKE) --no-print-directory command
 	$(BIN)/maturin build $(LOCKED) --release --interpreter $(BIN)/python --out $(VENV)/wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(VENV)/wheel/*.whl
 	@touch $@
+
+command: ## the command line, release build, where the package has it
+	$(CARGO) build $(LOCKED) --release --target-dir $(TARGET) -p paceline-cli
+	@mkdir -p $(dir $(COMMAND))
+	@install -m 755 $(TARGET)/release/paceline $(COMMAND)
 
 programs: $(VENV)/.tools ## the Rust programs that Python tests call
 	$(CARGO) build $(LOCKED) --quiet --target-dir $(TARGET) -p paceline --example exports
 	$(CARGO) build --quiet --target-dir $(TARGET) --manifest-path examples/rust-shapes/Cargo.toml
 
 wheel: $(VENV)/.tools ## the release wheel, into dist/
+	@$(MAKE) --no-print-directory command
+	@strip $(COMMAND)
 	$(BIN)/maturin build $(LOCKED) --release --strip --interpreter $(BIN)/python --out dist
 
 demo: build ## the main job on an embedded cluster: a tour of the Mandelbrot set, tile by tile

@@ -20,18 +20,29 @@ TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer th
 if TYPE_CHECKING:
     from paceline import errors as errors
     from paceline._cancelling import cancel
-    from paceline._cluster import Cluster, connect, shutdown
+    from paceline._cluster import Cluster, connect, disconnect, shutdown
     from paceline._current import Current, current
+    from paceline._daemons import (
+        Daemon,
+        LocalCluster,
+        is_head_running,
+        is_node_running,
+        local_cluster,
+        start_head,
+        start_node,
+    )
     from paceline._export import export
     from paceline._future import Future
     from paceline._map import map
     from paceline._native import __version__
+    from paceline._placement import Placement
     from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
     from paceline._waiting import as_completed, wait
     from paceline.errors import (
         ArgumentNotSerializable,
         ClusterClosed,
+        ConnectionFailed,
         FunctionNotSerializable,
         HeadLost,
         NestingTooDeep,
@@ -58,9 +69,12 @@ __all__ = [
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
+    "ConnectionFailed",
     "Current",
+    "Daemon",
     "FunctionNotSerializable",
     "Future",
+    "LocalCluster",
     "HeadLost",
     "NestingTooDeep",
     "NoResources",
@@ -70,6 +84,7 @@ __all__ = [
     "NotConnected",
     "OutOfMemory",
     "PacelineError",
+    "Placement",
     "PoisonTask",
     "Program",
     "ProgramNotStarted",
@@ -87,12 +102,18 @@ __all__ = [
     "cancel",
     "connect",
     "current",
+    "disconnect",
     "errors",
     "export",
+    "is_head_running",
+    "is_node_running",
+    "local_cluster",
     "map",
     "program",
     "remote",
     "shutdown",
+    "start_head",
+    "start_node",
     "wait",
 ]
 
@@ -100,19 +121,28 @@ __all__ = [
 _HOMES = {
     "Cluster": "_cluster",
     "Current": "_current",
+    "Daemon": "_daemons",
+    "LocalCluster": "_daemons",
     "cancel": "_cancelling",
     "current": "_current",
     "Future": "_future",
+    "Placement": "_placement",
     "Program": "_program",
     "RemoteFunction": "_remote",
     "__version__": "_native",
     "as_completed": "_waiting",
     "connect": "_cluster",
+    "disconnect": "_cluster",
     "export": "_export",
+    "is_head_running": "_daemons",
+    "is_node_running": "_daemons",
+    "local_cluster": "_daemons",
     "map": "_map",
     "program": "_program",
     "remote": "_remote",
     "shutdown": "_cluster",
+    "start_head": "_daemons",
+    "start_node": "_daemons",
     "wait": "_waiting",
 }
 

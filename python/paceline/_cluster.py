@@ -6,10 +6,12 @@ fork and at the end of the program.
 * CL-1: current is the cluster of the innermost `with` in this context, else the last connected one that is
   still open.
 * CL-2: a forked child never touches its parent's cluster; the first use there starts one of its own, of the
-  same size.
+  same size, or connects to the same one by itself.
 * CL-3: inside a slot every cluster is the one that the slot belongs to, and `connect` starts nothing: user modules
   may call it while they are imported there. Only tasks run anything; a module that does while it is imported would
   do so in every slot, and in the slots of those tasks, without end.
+
+How a cluster is reached by its address is in `paceline._address`.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from paceline.errors import ClusterClosed, NoSuchHardware, NotConnected, Pacelin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn, TypedDict
 
+    from paceline._address import Target
     from paceline._native import Session
     from paceline._status import Status
 
@@ -37,6 +40,14 @@ if TYPE_CHECKING:
         queue_tasks: int | None
         queue_bytes: int | None
         result_bytes: int | None
+
+
+    class Size(TypedDict):
+        """What a cluster inside this program has beside CPUs."""
+
+        gpus: str
+        memory: str
+        resources: tuple[tuple[str, float], ...]
 
 
 SPARES = 1
@@ -70,25 +81,37 @@ class Cluster(_Holder):
     """
 
     def __init__(
-        self,
-        cpus: int,
-        name: str | None,
-        limits: Limits | None = None,
-        *,
-        gpus: str = "auto",
-        memory: str = "auto",
+        self, cpus: int, name: str | None, limits: Limits | None = None, target: Target | None = None
     ) -> None:
-        self.cpus = cpus
-        self._gpus = gpus
-        self._memory = memory
         self.name = name
+        self._cpus = cpus
+        self._target = target
         self._limits: Limits = limits or {"queue_tasks": None, "queue_bytes": None, "result_bytes": None}
         self._closed = False
         self._depth = 0
+        self._size: Size = {"gpus": "auto", "memory": "auto", "resources": ()}
+        self._standing = (1, 0)
         self._surroundings: tuple[str, list[str]] | None = None
 
+    @property
+    def cpus(self) -> int:
+        """How many CPUs it has, all nodes together."""
+        if self._target is not None and self._session is not None:
+            return max(1, self._session.cpus)
+        return self._cpus
+
+    @property
+    def address(self) -> str | None:
+        """Where its head is; None if it is inside this program."""
+        return None if self._target is None else self._target.address
+
     def close(self) -> None:
-        """End the cluster. Tasks that have not ended are cancelled. Harmless when repeated."""
+        """Leave the cluster; one inside this program ends. Tasks that have not ended are cancelled. Harmless when
+        repeated."""
+        self._close()
+
+    def disconnect(self) -> None:
+        """The same as `close`."""
         self._close()
 
     def status(self) -> Status:
@@ -101,7 +124,12 @@ class Cluster(_Holder):
         """
         from paceline._status import Status
 
-        return Status(self._connected().status())
+        session = self._connected()
+        if self._target is None or _slot.number is not None:
+            return Status(session.status())
+        from paceline._address import status
+
+        return Status(status(session, self._target.address))
 
     @property
     def nodes(self) -> list[dict[str, Any]]:
@@ -131,7 +159,8 @@ class Cluster(_Holder):
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
-        return f"<paceline.Cluster{name}: {'closed' if self._closed else f'embedded, {self.cpus} cpus'}>"
+        where = "embedded" if self._target is None else f"at {self._target.address}"
+        return f"<paceline.Cluster{name}: {'closed' if self._closed else f'{where}, {self.cpus} cpus'}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a cluster cannot be sent to another process")
@@ -154,8 +183,14 @@ class Cluster(_Holder):
         with _lock:
             if self._session is None:
                 directory, path = _surroundings()
-                make = self._embedded if _slot.number is None else _nested
-                self._session = make(directory, path)
+                if _slot.number is not None:
+                    self._session = _nested(directory, path)
+                elif self._target is not None:
+                    self._session = self._target.connect(directory, path, _unset_thread_counts(), self._limits)
+                else:
+                    self._session = self._embedded(directory, path)
+                if self._standing != (1, 0):
+                    self._session.set_standing(*self._standing)
                 self._surroundings = (directory, path)
                 _follow()
             return self._session
@@ -166,14 +201,13 @@ class Cluster(_Holder):
         try:
             return Session.embedded(
                 cpus=self.cpus,
-                gpus=self._gpus,
-                memory=self._memory,
                 spares=SPARES,
                 command=zygote_command(),
                 directory=directory,
                 path=path,
-                environment={name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ},
+                environment=_unset_thread_counts(),
                 **self._limits,
+                **self._size,
             )
         except ValueError as error:
             raise NoSuchHardware(str(error)) from None
@@ -203,15 +237,29 @@ def connect(
     cpus: int | None = None,
     gpus: int | str | Sequence[int] | None = None,
     memory: int | str | None = None,
+    resources: Mapping[str, float] | None = None,
+    weight: int = 1,
+    priority: int = 0,
     name: str | None = None,
+    password: str | None = None,
+    key_file: str | os.PathLike[str] | None = None,
     queue_tasks: int | None = None,
     queue_bytes: int | None = None,
     result_bytes: int | None = None,
 ) -> Cluster:
-    """Start a cluster on this machine, inside this program, with one slot for each CPU this process may use.
+    """Connect to the cluster at an address ("host:7077"), or start one on this machine, inside this program, with one
+    slot for each CPU this process may use.
 
     It becomes the current cluster: remote functions run there. It ends with `close`, at the end of its `with`
-    block, by `shutdown`, or with the program. `cpus` sets its size.
+    block, by `shutdown`, or with the program. `cpus`, `gpus`, `memory` (bytes, or "8GB") and `resources` (amounts by
+    names of your own) are the size of one inside this program. When several programs want more than there is, each gets
+    a share that goes by its `weight`, and those of a higher `priority` come first; `name` is what this
+    program is called in the status of the cluster. Without an address, that of the variable `PACELINE_ADDRESS` is used
+    if it is set; the address "auto" is the cluster of yours that runs on this machine.
+
+    Programs of the same user on the machine of the head need nothing else. Others prove that they may come by
+    `key_file`, a copy of the cluster's key, or by its `password`; without either, `PACELINE_KEY` (the file) or
+    `PACELINE_PASSWORD` is used.
 
     `gpus` is how many GPUs of this machine tasks may have, or which: `gpus=2`, `gpus=[0, 3]`; all by default. `memory` is
     how much memory tasks may have together: a number of bytes, `"5GB"`, `"auto"` or `"unlimited"`; by default what this
@@ -226,21 +274,49 @@ def connect(
     6
     >>> cluster.close()
     """
-    _embedded_only(address)
+    limits: Limits = {
+        "queue_tasks": _at_least("queue_tasks", queue_tasks, 1),
+        "queue_bytes": _at_least("queue_bytes", queue_bytes, 0),
+        "result_bytes": _at_least("result_bytes", result_bytes, 0),
+    }
+    standing = (whole_number("weight", weight, least=1), whole_number("priority", priority))
+    address = address or os.environ.get("PACELINE_ADDRESS") or None
+    if _slot.number is None and address is not None:
+        from paceline._address import Target
+
+        if (cpus, gpus, memory, resources) != (None, None, None, None):
+            raise PacelineError(
+                f"cpus=, gpus=, memory= and resources= are the size of a cluster inside this program, and the one at {address} has its own",
+                hint="leave them out, or the address (and unset PACELINE_ADDRESS) to run inside this program",
+            )
+        target = Target(address, name, password, None if key_file is None else os.fspath(key_file))
+        return _opened(Cluster(1, name, limits, target), standing)
+    if password is not None or key_file is not None:
+        raise PacelineError(
+            "password= and key_file= are for a cluster at an address, and none was given",
+            hint='connect("host:7077", ...), or set PACELINE_ADDRESS',
+        )
     if cpus is None:
         from paceline._machine import usable_cpus
 
         cpus = usable_cpus()
     else:
         cpus = whole_number("cpus", cpus, least=1)
-    limits: Limits = {
-        "queue_tasks": _at_least("queue_tasks", queue_tasks, 1),
-        "queue_bytes": _at_least("queue_bytes", queue_bytes, 0),
-        "result_bytes": _at_least("result_bytes", result_bytes, 0),
-    }
-    cluster = Cluster(cpus, name, limits, gpus=_which_gpus(gpus), memory=_how_much(memory))
-    if _slot.number is not None:
-        return cluster
+    cluster = Cluster(cpus, name, limits)
+    if gpus is not None or memory is not None or resources is not None:
+        from paceline._placement import custom_resources
+
+        cluster._size = {
+            "gpus": _which_gpus(gpus),
+            "memory": _how_much(memory),
+            "resources": custom_resources(resources),
+        }
+    return cluster if _slot.number is not None else _opened(cluster, standing)
+
+
+def _opened(cluster: Cluster, standing: tuple[int, int] = (1, 0)) -> Cluster:
+    """The cluster, started and current."""
+    cluster._standing = standing
     _watch_process()
     cluster._start()
     with _lock:
@@ -276,6 +352,15 @@ def shutdown() -> None:
     """
     for cluster in reversed(_open[:]):
         cluster.close()
+
+
+def disconnect() -> None:
+    """Leave every cluster this program is connected to: the same as `shutdown`. Harmless when there is none.
+
+    >>> import paceline as pl
+    >>> pl.disconnect()
+    """
+    shutdown()
 
 
 def current() -> Cluster:
@@ -351,16 +436,9 @@ def _sendable(texts: Any) -> list[str]:
     return [text for text in texts if text.isprintable() or text.encode("utf-8", "ignore").decode() == text]
 
 
-def _embedded_only(address: str | None) -> None:
-    remedy = "leave out the address"
-    if address is None:
-        address = os.environ.get("PACELINE_ADDRESS") or None
-        remedy = "unset PACELINE_ADDRESS"
-    if address is not None:
-        raise PacelineError(
-            f"cannot connect to {address}: clusters on other machines come in a later version",
-            hint=f"{remedy} to run on this machine",
-        )
+def _unset_thread_counts() -> dict[str, str]:
+    """How many threads a task may use is its slot's to say, where the user has not."""
+    return {name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ}
 
 
 def _nested(directory: str, path: list[str]) -> Session:

@@ -96,8 +96,6 @@ class Session:
     def embedded(
         *,
         cpus: int,
-        gpus: str,
-        memory: str,
         spares: int,
         command: Sequence[str],
         directory: str,
@@ -106,11 +104,30 @@ class Session:
         queue_tasks: int | None,
         queue_bytes: int | None,
         result_bytes: int | None,
+        gpus: str = "auto",
+        memory: str = "auto",
+        resources: Sequence[tuple[str, float]] = ...,
     ) -> Session:
         """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended.
 
         `gpus` is `auto`, a number, or ids with commas; `memory` is `auto`, `unlimited`, or a size.
         """
+    @staticmethod
+    def remote(
+        *,
+        address: str,
+        name: str,
+        password: str | None,
+        key_file: str | None,
+        python: tuple[int, int, int],
+        directory: str,
+        path: Sequence[str],
+        environment: dict[str, str],
+        queue_tasks: int | None,
+        queue_bytes: int | None,
+        result_bytes: int | None,
+    ) -> Session:
+        """Connect to the cluster at an address. Raises `Unreached`."""
     @staticmethod
     def nested(directory: str, path: Sequence[str], environment: dict[str, str]) -> Session:
         """The session of this slot, for tasks that submit tasks."""
@@ -122,6 +139,9 @@ class Session:
         cpus: float,
         gpus: float,
         memory: int,
+        resources: Sequence[tuple[str, float]],
+        placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
+        wait: float | None,
         retries: int,
         retry_on: Sequence[str],
         timeout: float | None,
@@ -129,22 +149,31 @@ class Session:
         program: str | None = None,
     ) -> Function:
         """A function of this program, or with `program` one that the Rust program of this path exports."""
+    def set_standing(self, weight: int, priority: int) -> None:
+        """How much this program counts when there is not enough for all."""
     def refresh(self, directory: str, path: Sequence[str]) -> None:
         """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped."""
     def status(self) -> dict[str, Any]: ...
+    def cluster_status(self) -> str:
+        """How a cluster at an address stands, as its head tells it: JSON. Raises `Unreached`."""
+    @property
+    def cpus(self) -> int: ...
     @property
     def closed(self) -> bool: ...
     def close(self) -> int:
         """End the cluster. Returns how many tasks were cancelled by it. Harmless when repeated."""
-
-def size(text: str) -> int:
-    """How many bytes a text such as `2GB` says."""
 
 def usable_cpus(affinity: int, root: str, environment: dict[str, str]) -> int:
     """How many CPUs affinity, control groups and Slurm leave to this process."""
 
 def wait(futures: Sequence[Future[Any]], n: int, timeout: float | None) -> None:
     """Block until `n` of the futures are done or the time is over."""
+
+class Unreached(Exception):
+    """No connection: why, and what to do about it."""
+
+def parse_address(text: str) -> str:
+    """The address as everybody writes it. Looks nothing up; raises `ValueError`."""
 
 def after_fork_in_child() -> None:
     """Close what a forked child must not hold, and forget every session of the parent."""

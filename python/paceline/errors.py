@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentNotSerializable",
     "ClusterClosed",
+    "ConnectionFailed",
     "FunctionNotSerializable",
     "HeadLost",
     "NoResources",
@@ -92,6 +93,16 @@ class ClusterClosed(PacelineError):
         super().__init__(message, hint=hint)
 
 
+class ConnectionFailed(PacelineError, ConnectionError):
+    """A cluster could not be reached, or did not let this program in. `address` is where it was looked for."""
+
+    code = "connection-failed"
+
+    def __init__(self, message: str = "", *, address: str = "", hint: str | None = None) -> None:
+        self.address = address
+        super().__init__(message, hint=hint)
+
+
 class QueueFull(PacelineError):
     """More tasks wait to be sent than the queue may hold, and the thread that submits must not wait for room: it
     runs an event loop, a callback or a task.
@@ -124,23 +135,34 @@ class QueueFull(PacelineError):
 
 
 class NoResources(PacelineError):
-    """No node can ever hold what the task asks for."""
+    """No node can ever hold what the task asks for, or none had room for it in the time it may wait."""
 
     code = "no-resources"
 
     def __init__(
-        self, *, needs: str, largest: str = "", why: str = "", task: int = 0, function: str = ""
+        self,
+        *,
+        needs: str,
+        largest: str = "",
+        why: str = "",
+        waited: bool = False,
+        task: int = 0,
+        function: str = "",
     ) -> None:
         self.task = task
         self.needs = needs
         self.largest = largest
         self.why = why
+        self.waited = waited
         self.function = function
         whose = f" for {function}" if function else ""
         most = why or (f"the largest has {largest}" if largest else "")
         super().__init__(
-            f"no node can ever hold {needs}{whose}{': ' if most else ''}{most}",
-            hint="ask for less with options(cpus=...), or connect to a larger cluster",
+            f"{'no room' if waited else 'no node can ever hold'} {'for ' if waited else ''}{needs}{whose}"
+            f"{' in the time it may wait' if waited else ''}{': ' if most else ''}{most}",
+            hint="wait longer with options(wait=...), ask for less, or add nodes"
+            if waited
+            else "ask for less with options(cpus=...), or connect to a larger cluster",
         )
 
 

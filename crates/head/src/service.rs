@@ -179,7 +179,7 @@ impl Service {
             }
             Question::Drain { node } => Next::Answer(asker, self.drain(&node, links)),
             Question::Stop => return self.begin_stop(Some(asker), links),
-            Question::Explain { .. } | Question::Token { .. } => {
+            Question::Explain { .. } | Question::Token { .. } | Question::StopHead => {
                 Next::Answer(asker, self.ask_steward(&question))
             }
         };

@@ -24,6 +24,14 @@ impl Kept {
         note(descriptor.as_raw_fd(), |word, bit| word.fetch_or(bit, Ordering::SeqCst));
         Kept(descriptor)
     }
+
+    /// The descriptor, which a forked child keeps from now on.
+    pub fn into_inner(self) -> OwnedFd {
+        note(self.0.as_raw_fd(), |word, bit| word.fetch_and(!bit, Ordering::SeqCst));
+        let kept = std::mem::ManuallyDrop::new(self);
+        // SAFETY: what is read here is never used or dropped through `kept` again.
+        unsafe { std::ptr::read(&kept.0) }
+    }
 }
 
 impl Drop for Kept {

@@ -15,6 +15,7 @@ pub mod kept;
 pub mod link;
 pub mod page;
 pub mod poll;
+pub mod private;
 pub mod reap;
 pub mod scratch;
 pub mod secure;

@@ -17,6 +17,7 @@ mod memory;
 mod news;
 mod opening;
 mod output;
+mod relay;
 mod report;
 mod requests;
 mod service;

@@ -4,7 +4,7 @@
 
 use crate::news::{Desk, News};
 use paceline_net::watch;
-use paceline_proto::{LeaseId, open};
+use paceline_proto::{LeaseId, Way, open};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -44,6 +44,13 @@ impl Openings {
             }
             Err(error) => refuse(&error),
         }
+    }
+}
+
+/// There is no such lease. One that waits for an answer gets it; on a socket of our own its end says as much.
+pub(crate) fn refuse_lease((connection, way): (OwnedFd, Way)) {
+    if way.is_sealed() {
+        let _ = rustix::io::write(&connection, &open::Answer::Lease.encode());
     }
 }
 

@@ -1,7 +1,8 @@
 //! What surrounds the core: everything that effects act upon.
 
 use crate::news::{Desk, News, Printed};
-use crate::opening::Openings;
+use crate::opening::{self, Openings};
+use crate::relay;
 use crate::report;
 use crate::requests::Options;
 use crate::service::on_news;
@@ -46,7 +47,7 @@ pub(crate) struct Shell {
     slots: Slots,
     openings: Openings,
     /// Connections whose fate the core decides in this step.
-    connections: BTreeMap<u64, OwnedFd>,
+    connections: BTreeMap<u64, (OwnedFd, Way)>,
     offered: u64,
     wake: Option<Tick>,
     /// When to look at memory next, if somebody uses it.
@@ -165,7 +166,7 @@ impl Shell {
     /// A data connection has said which lease it is for.
     pub(crate) fn on_opened(&mut self, connection: OwnedFd, lease: LeaseId, way: Way) {
         self.offered += 1;
-        self.connections.insert(self.offered, connection);
+        self.connections.insert(self.offered, (connection, way));
         self.step(Event::Connection { connection: self.offered, lease, way });
     }
 
@@ -306,13 +307,21 @@ impl Shell {
             Effect::Fork { slot, program } => return self.fork(slot, program),
             Effect::ToSlot { slot, message, connection } => {
                 let connection = connection.and_then(|number| self.connections.remove(&number));
-                self.slots.send(slot, &message, connection.into_iter().collect());
+                let descriptor = connection.map(|(connection, _)| connection);
+                self.slots.send(slot, &message, descriptor.into_iter().collect());
             }
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
             Effect::Exceeded { slot, used, limit } => self.slots.end_for_limit(slot, used, limit),
             Effect::Confine { slot, limit } => self.slots.confine(slot, limit),
-            Effect::Refuse { connection } => drop(self.connections.remove(&connection)),
+            Effect::Relay { connection, lease, addresses } => {
+                if let Some((client, _)) = self.connections.remove(&connection) {
+                    relay::pass_on(client, lease, addresses);
+                }
+            }
+            Effect::Refuse { connection } => {
+                self.connections.remove(&connection).into_iter().for_each(opening::refuse_lease);
+            }
             Effect::ForgetSlot { slot } => self.slots.forget(slot),
             Effect::Stray { slot, text } => {
                 tracing::warn!(%slot, text = %String::from_utf8_lossy(&text), "a slot that is nobody's printed something");

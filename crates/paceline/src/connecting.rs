@@ -12,11 +12,11 @@ use crate::state::{Data, State, tick};
 use paceline_core::Tick;
 use paceline_core::client::{Effect, Event, LeaseKey};
 use paceline_net::Link;
+use paceline_net::secure::Secured;
 use paceline_net::spin::Spinner;
-use paceline_proto::control::HeadToClient;
-use paceline_proto::{DeathCause, LeaseId};
+use paceline_proto::control::{ClientToHead, HeadToClient};
+use paceline_proto::{DeathCause, LeaseId, LeaseSecret, NodeId};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::fd::OwnedFd;
 use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
@@ -28,6 +28,9 @@ const SLOWEST: Duration = Duration::from_secs(2);
 /// A connection that worked for so long has nothing to do with those that failed before it.
 const STEADY: Duration = Duration::from_secs(1);
 
+/// After so long without a connection, the head is asked for another way.
+const NO_WAY: Duration = Duration::from_millis(2900);
+
 /// How long the death of a slot waits for the end of what it sent. Whoever waits for its tasks hears of it in less than a
 /// second.
 const LAST_WORDS: Duration = Duration::from_millis(400);
@@ -37,6 +40,8 @@ const LAST_WORDS: Duration = Duration::from_millis(400);
 pub(crate) struct Connecting {
     leases: HashMap<LeaseKey, Attempt>,
     head: Option<Attempt>,
+    /// Since when there is a link to the head, and how many attempts had failed before.
+    head_up: (Tick, u32),
     /// Deaths of slots whose last words are on their way.
     late: Vec<(Tick, LeaseKey, HeadToClient)>,
     /// When the next of them is due.
@@ -50,11 +55,13 @@ struct Attempt {
     failed: u32,
     /// When to try again; none while it is tried.
     due: Option<Tick>,
+    /// Since when nothing was reached.
+    since: Option<Tick>,
 }
 
 impl Attempt {
     fn first(lease: LeaseId) -> Attempt {
-        Attempt { lease, failed: 0, due: None }
+        Attempt { lease, failed: 0, due: None, since: None }
     }
 
     /// After yet another failure.
@@ -68,8 +75,16 @@ impl Attempt {
 
 impl State {
     /// The machine wants a data connection.
-    pub(crate) fn open(&mut self, key: LeaseKey, lease: LeaseId, more: &mut Vec<Effect<Ticket>>) {
+    pub(crate) fn open(
+        &mut self,
+        key: LeaseKey,
+        lease: LeaseId,
+        node: NodeId,
+        secret: LeaseSecret,
+        more: &mut Vec<Effect<Ticket>>,
+    ) {
         self.by_lease.insert(lease, key);
+        self.host.on_granted(lease, node, secret);
         self.try_open(key, Attempt::first(lease), more);
     }
 
@@ -81,7 +96,8 @@ impl State {
         }
     }
 
-    fn install(&mut self, key: LeaseKey, attempt: Attempt, socket: OwnedFd, more: &mut Vec<Effect<Ticket>>) {
+    fn install(&mut self, key: LeaseKey, attempt: Attempt, socket: Secured, more: &mut Vec<Effect<Ticket>>) {
+        let far = socket.tls.is_some();
         let link = Link::new(socket);
         if let Err(error) = epoll::add(&self.epoll, &link, EventData::new_u64(key.0 as u64), EventFlags::IN) {
             return self.open_later(key, attempt, &error.into());
@@ -94,6 +110,7 @@ impl State {
             lease: attempt.lease,
             spinner: Spinner::of_client(),
             watches_write: false,
+            far,
             since: tick(),
             failed: attempt.failed,
         });
@@ -101,8 +118,20 @@ impl State {
     }
 
     fn open_later(&mut self, key: LeaseKey, attempt: Attempt, error: &io::Error) {
-        let attempt = attempt.again(tick());
+        let now = tick();
+        let mut attempt = attempt.again(now);
         tracing::debug!(lease = ?attempt.lease, failed = attempt.failed, %error, "no data connection");
+        let out_of_reach = matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut | io::ErrorKind::ConnectionAborted
+        );
+        if out_of_reach && self.host.is_distributed(attempt.lease) {
+            let since = *attempt.since.get_or_insert(now);
+            if now.since(since) >= NO_WAY || error.kind() == io::ErrorKind::TimedOut {
+                attempt.since = None;
+                self.say(&ClientToHead::Unreachable { lease: attempt.lease });
+            }
+        }
         self.connecting.leases.insert(key, attempt);
         self.no_later_than(attempt.due);
     }
@@ -113,7 +142,7 @@ impl State {
     }
 
     /// A data connection that was being opened is here, or is not to be had for now.
-    fn on_dialed(&mut self, lease: LeaseId, result: io::Result<OwnedFd>) {
+    fn on_dialed(&mut self, lease: LeaseId, result: io::Result<Secured>) {
         let Some(&key) = self.by_lease.get(&lease) else { return };
         let Some(attempt) = self.connecting.leases.remove(&key) else { return };
         let mut more = Vec::new();
@@ -130,7 +159,7 @@ impl State {
         let _ = epoll::delete(&self.epoll, &data.link);
         let now = tick();
         let failed = if now.since(data.since) < STEADY { data.failed } else { 0 };
-        let attempt = Attempt { lease: data.lease, failed, due: None };
+        let attempt = Attempt { failed, ..Attempt::first(data.lease) };
         drop(data);
         self.open_later(key, attempt, &io::ErrorKind::ConnectionReset.into());
         self.handle(Event::LinkDown(key));
@@ -160,14 +189,24 @@ impl State {
         if let Some(key) = self.by_lease.get(&lease).copied() {
             // ST-2: the process is dead, so all it ever sent is in the socket, or on its way if it was far.
             self.read(key, usize::MAX);
-            let open = self.links.get(key.0).is_some_and(Option::is_some);
-            if open && cause != DeathCause::NodeLost && self.host.is_far(lease) {
+            let open = self.links.get(key.0).and_then(Option::as_ref).is_some_and(|data| data.far);
+            if open && cause != DeathCause::NodeLost {
                 let until = tick() + LAST_WORDS;
                 self.connecting.late.push((until, key, message));
                 return self.no_later_than(Some(until));
             }
         }
         self.handle(Event::FromHead(message));
+    }
+
+    /// There is another way to the slot of this lease: it is tried at once.
+    pub(crate) fn on_other_way(&mut self, lease: LeaseId) {
+        let Some(key) = self.by_lease.get(&lease) else { return };
+        if let Some(attempt) = self.connecting.leases.get_mut(key).filter(|attempt| attempt.due.is_some()) {
+            let now = tick();
+            (attempt.failed, attempt.due) = (0, Some(now));
+            self.no_later_than(Some(now));
+        }
     }
 
     /// What is due is tried again, and deaths have waited long enough.
@@ -203,7 +242,28 @@ impl State {
     /// The link to the head broke. False: that is the end of the cluster.
     pub(crate) fn on_head_down(&mut self) -> bool {
         self.control = None;
-        self.reach_head(Attempt::first(LeaseId(u128::from(std::process::id()))))
+        self.asking.clear();
+        if self.gone {
+            return false;
+        }
+        self.handle(Event::HeadDown);
+        let (since, failed) = self.connecting.head_up;
+        let first = Attempt::first(LeaseId(u128::from(std::process::id())));
+        if tick().since(since) >= STEADY {
+            return self.reach_head(first);
+        }
+        // It ended as soon as it was there.
+        self.reach_head_later(Attempt { failed, ..first }, &io::ErrorKind::ConnectionReset.into());
+        self.host.outlives_us()
+    }
+
+    /// The machine has given up the link to the head: another is opened in a moment.
+    pub(crate) fn drop_head(&mut self) {
+        self.control = None;
+        let attempt =
+            Attempt { due: Some(tick()), ..Attempt::first(LeaseId(u128::from(std::process::id()))) };
+        self.connecting.head = Some(attempt);
+        self.no_later_than(attempt.due);
     }
 
     fn reach_head(&mut self, attempt: Attempt) -> bool {
@@ -223,8 +283,10 @@ impl State {
         self.no_later_than(attempt.due);
     }
 
-    fn install_head(&mut self, socket: OwnedFd) {
-        self.connecting.head = None;
+    fn install_head(&mut self, socket: Secured) {
+        let failed = self.connecting.head.take().map_or(0, |attempt| attempt.failed);
+        self.connecting.head_up = (tick(), failed);
+        self.asking.clear();
         self.control = Some(Link::new(socket));
         self.handle(Event::HeadUp);
     }
@@ -232,12 +294,12 @@ impl State {
 
 impl Shared {
     /// How the opening of a data connection went.
-    pub(crate) fn on_dialed(&self, lease: LeaseId, result: io::Result<OwnedFd>) {
+    pub(crate) fn on_dialed(&self, lease: LeaseId, result: io::Result<Secured>) {
         self.on_connection(|state| state.on_dialed(lease, result));
     }
 
     /// How the opening of another link to the head went.
-    pub(crate) fn on_head_dialed(&self, result: io::Result<OwnedFd>) {
+    pub(crate) fn on_head_dialed(&self, result: io::Result<Secured>) {
         self.on_connection(|state| {
             let Some(attempt) = state.connecting.head else { return };
             match result {

@@ -9,7 +9,7 @@ use crate::host::{Host, Opened};
 use paceline_core::{head, node};
 use paceline_net::{fds, signals};
 use paceline_node::hardware;
-use paceline_proto::{ClusterId, Epoch, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
+use paceline_proto::{ClusterId, Epoch, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
 use rustix::fd::OwnedFd;
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -36,6 +36,10 @@ pub struct Config {
     pub gpus: hardware::Gpus,
     /// How much memory they may have together.
     pub memory: hardware::Memory,
+    /// What else it has: custom resources.
+    pub more: Resources,
+    /// What its custom resources are called.
+    pub resources: Vec<String>,
     /// Slots kept ready beyond the CPUs.
     pub spares: u64,
     /// Starts the zygote; the number of its socket is appended.
@@ -94,8 +98,9 @@ impl Embedded {
         let machine = hardware::find(&settings).map_err(refused)?;
         let mut node_config = node::Config {
             name: config.name.clone(),
+            facts: Facts { resources: config.resources, ..Facts::default() },
             spares: config.spares,
-            ..node::Config::new(NODE, Incarnation(1), Resources::default())
+            ..node::Config::new(NODE, Incarnation(1), config.more)
         };
         machine.describe(&mut node_config).map_err(refused)?;
         let options = paceline_node::Options {
@@ -222,7 +227,7 @@ fn run(
 }
 
 /// Random bytes from the kernel.
-fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     let filled = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())?;
     if filled == bytes.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }

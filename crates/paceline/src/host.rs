@@ -5,15 +5,16 @@
 
 use crate::embedded::Status;
 use crate::session::Shared;
-use paceline_proto::LeaseId;
+use paceline_net::secure::Secured;
 use paceline_proto::control::HeadToClient;
+use paceline_proto::{LeaseId, LeaseSecret, NodeId};
 use rustix::fd::OwnedFd;
 use std::io;
 use std::sync::Weak;
 
 /// What came of the wish for a connection.
 pub(crate) enum Opened {
-    Now(OwnedFd),
+    Now(Secured),
     /// It is being opened; [`Shared::on_dialed`] or [`Shared::on_head_dialed`] is told how that went.
     Later,
     /// Not this time.
@@ -22,7 +23,7 @@ pub(crate) enum Opened {
 
 impl From<io::Result<OwnedFd>> for Opened {
     fn from(result: io::Result<OwnedFd>) -> Opened {
-        result.map_or_else(Opened::Failed, Opened::Now)
+        result.map_or_else(Opened::Failed, |socket| Opened::Now(socket.into()))
     }
 }
 
@@ -30,8 +31,8 @@ pub(crate) trait Host: Send {
     /// A data connection for a lease.
     fn open(&mut self, lease: LeaseId) -> Opened;
 
-    /// Whether what a slot sent before its death may still be on its way when the death is known.
-    fn is_far(&self, _lease: LeaseId) -> bool {
+    /// Whether the lease's slot may be out of reach, and the head can do something about that.
+    fn is_distributed(&self, _lease: LeaseId) -> bool {
         false
     }
 
@@ -40,14 +41,22 @@ pub(crate) trait Host: Send {
         None
     }
 
-    /// What the head says, before anybody acts on it: addresses and secrets are the host's to keep.
+    /// What the head says, before anybody acts on it: addresses are the host's to keep.
     fn on_head(&mut self, _message: &HeadToClient) {}
+
+    /// A lease was granted: its slot is on this node, and the secret opens the way to it.
+    fn on_granted(&mut self, _lease: LeaseId, _node: NodeId, _secret: LeaseSecret) {}
 
     /// The lease is over.
     fn forget(&mut self, _lease: LeaseId) {}
 
     /// Whose connections they are that are opened later.
     fn deliver_to(&mut self, _session: Weak<Shared>) {}
+
+    /// Whether the cluster goes on when this client leaves it.
+    fn outlives_us(&self) -> bool {
+        false
+    }
 
     fn status(&self) -> Status;
 

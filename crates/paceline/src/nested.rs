@@ -7,17 +7,59 @@
 
 use crate::embedded::Status;
 use crate::host::{Host, Opened};
+use crate::routes::Routes;
 use crate::session::{Guarded, Shared};
 use paceline_core::client::Here;
-use paceline_proto::{LeaseId, Resources};
+use paceline_proto::control::HeadToClient;
+use paceline_proto::{LeaseId, LeaseSecret, NodeId, Resources};
 use paceline_slot::{Runtime, Wait};
 use parking_lot::Mutex;
+use std::sync::Weak;
 
-pub(crate) struct Nested(pub Runtime);
+pub(crate) struct Nested {
+    runtime: Runtime,
+    /// To slots of nodes that are somewhere, unlike the one in the process of an embedded cluster.
+    routes: Routes,
+}
+
+impl Nested {
+    pub(crate) fn new(runtime: Runtime) -> Nested {
+        Nested { runtime, routes: Routes::new() }
+    }
+}
 
 impl Host for Nested {
     fn open(&mut self, lease: LeaseId) -> Opened {
-        self.0.connect(lease).into()
+        if self.routes.knows(lease) { self.routes.open(lease) } else { self.runtime.connect(lease).into() }
+    }
+
+    fn is_distributed(&self, lease: LeaseId) -> bool {
+        self.routes.knows(lease)
+    }
+
+    /// The node passes the link on to the head, wherever that is.
+    fn reach_head(&mut self) -> Option<Opened> {
+        Some(self.runtime.reach_head().into())
+    }
+
+    fn on_head(&mut self, message: &HeadToClient) {
+        self.routes.on_head(message);
+    }
+
+    fn on_granted(&mut self, lease: LeaseId, node: NodeId, secret: LeaseSecret) {
+        self.routes.on_granted(lease, node, secret);
+    }
+
+    fn forget(&mut self, lease: LeaseId) {
+        self.routes.forget(lease);
+    }
+
+    fn deliver_to(&mut self, session: Weak<Shared>) {
+        self.routes.deliver_to(session);
+    }
+
+    fn outlives_us(&self) -> bool {
+        true
     }
 
     /// A slot knows nothing of the others.

@@ -9,6 +9,7 @@ use paceline_net::{poll, signals};
 use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -69,6 +70,7 @@ impl Shared {
     fn on_control(&self) -> bool {
         let mut state = self.state.lock();
         let alive = state.inner.on_control() || state.inner.on_head_down();
+        self.gone.store(state.inner.gone, Ordering::SeqCst);
         state.inner.flush_all();
         // What the head said may have ended a task that the leader waits for.
         if state.leadership.led {

@@ -9,27 +9,36 @@ use crate::nested::{Nest, Nested};
 use crate::notify::{Enter, Notifier};
 use crate::pump::{LEADER_WAKE, Leadership, Waited};
 use crate::reactor;
+use crate::remote::{self, Remote};
 use crate::room::{Limits, Warn};
 use crate::state::{Print, State, tick};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec};
 use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
+use paceline_net::secure::Secured;
 use paceline_proto::data::Environment;
-use paceline_proto::{Bytes, ClientId, FunctionId, ProgramId, Start};
+use paceline_proto::question::Question;
+use paceline_proto::{Bytes, ClientId, FunctionId, PlacementId, ProgramId, Rule, Start};
 use paceline_slot::Runtime;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags};
-use rustix::fd::OwnedFd;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a closing cluster may go on talking: slots have a second to leave.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// How long the head may take to answer a question.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// How often client and head say that they live, and how long a client goes on without its head.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+const HEAD_LOST: Duration = Duration::from_secs(60);
 
 /// What the session's lock guards.
 pub(crate) struct Guarded {
@@ -50,8 +59,10 @@ pub(crate) struct Shared {
     /// Tells the user that a limit cannot be kept.
     pub warn: Warn,
     closed: AtomicBool,
+    /// The cluster has ended by itself.
+    pub gone: AtomicBool,
     reactor: Mutex<Option<JoinHandle<()>>>,
-    cpus: u64,
+    cpus: AtomicU64,
     name: String,
     generation: u32,
     /// The slot this session lives in, if it does.
@@ -61,10 +72,11 @@ pub(crate) struct Shared {
 /// What a session is opened on.
 struct Place {
     host: Box<dyn Host>,
-    control: OwnedFd,
+    control: Secured,
     nest: Option<Nest>,
     name: String,
     cpus: u64,
+    id: ClientId,
 }
 
 /// How often this process has forked off from the one before it. A session belongs to one of them.
@@ -91,7 +103,7 @@ static SESSIONS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 impl Shared {
     pub(crate) fn closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst) || self.is_foreign()
+        self.closed.load(Ordering::SeqCst) || self.gone.load(Ordering::SeqCst) || self.is_foreign()
     }
 
     /// What the leader waits for may have come about without a message.
@@ -122,12 +134,14 @@ pub struct Submission {
     /// How long one attempt may run; zero for as long as it likes.
     pub timeout: Duration,
     pub priority: i32,
+    /// How long it waits for a slot; zero for as long as it takes.
+    pub wait: Duration,
 }
 
 impl Submission {
     pub(crate) fn spec(&self, payload: Bytes) -> Spec {
-        let Submission { function, shape, retries, retry_on, timeout, priority } = *self;
-        Spec { function, payload, shape, retries, retry_on, timeout, priority }
+        let Submission { function, shape, retries, retry_on, timeout, priority, wait } = *self;
+        Spec { function, payload, shape, retries, retry_on, timeout, priority, wait }
     }
 }
 
@@ -142,20 +156,55 @@ impl Session {
     ) -> io::Result<Session> {
         let (name, cpus) = (config.name.clone(), config.cpus);
         let mut cluster = Embedded::start(config)?;
-        let control = cluster.control();
-        let place = Place { host: Box::new(cluster), control, nest: None, name, cpus };
+        let control = cluster.control().into();
+        let id = ClientId(u64::from(std::process::id()));
+        let place = Place { host: Box::new(cluster), control, nest: None, name, cpus, id };
         Session::open(place, Config::default(), environment, enter, print, limits)
+    }
+
+    /// Be a client of the cluster at an address.
+    pub fn remote(
+        target: remote::Target,
+        environment: Environment,
+        enter: Enter,
+        print: Print,
+        limits: Limits,
+    ) -> Result<Session, remote::Error> {
+        remote::raise_descriptor_limit();
+        let dialed = target.dial()?;
+        if let Some(warning) = &dialed.warning {
+            (limits.warn)(warning);
+        }
+        let place = Place {
+            name: target.name().to_owned(),
+            host: Box::new(Remote::new(target)),
+            control: dialed.secured,
+            nest: None,
+            cpus: 1,
+            id: anybody()?,
+        };
+        let seconds = |name: &str, usual: Duration| variable_seconds(name).unwrap_or(usual);
+        let config = Config {
+            heartbeat: seconds("PACELINE_HEARTBEAT", HEARTBEAT),
+            head_lost: seconds("PACELINE_HEAD_LOST", HEAD_LOST),
+            ..Config::default()
+        };
+        let session = Session::open(place, config, environment, enter, print, limits)?;
+        // How large it is; it may have no nodes yet, and grow.
+        let _ = session.cluster_status();
+        Ok(session)
     }
 
     /// Be a client inside a slot, on behalf of the tasks that run there.
     pub fn nested(runtime: Runtime, environment: Environment, enter: Enter) -> io::Result<Session> {
         let control = runtime.reach_head()?;
         let place = Place {
-            host: Box::new(Nested(runtime.clone())),
-            control,
+            host: Box::new(Nested::new(runtime.clone())),
+            control: control.into(),
             name: String::from("this node"),
             cpus: runtime.total().map_or(1, |total| total.threads()),
             nest: Some(Nest::new(runtime.clone())),
+            id: anybody()?,
         };
         // What others could use is not kept.
         let config = Config { keep_idle: Duration::ZERO, ..Config::default() };
@@ -179,14 +228,14 @@ impl Session {
         print: Print,
         limits: Limits,
     ) -> io::Result<Session> {
-        let Place { host, control, nest, name, cpus } = place;
+        let Place { host, control, nest, name, cpus, id } = place;
         let Limits { queue_tasks, queue_bytes, result_bytes, warn } = limits;
         let config = Config { queue_tasks, queue_bytes, ..config };
         let links_epoll = Arc::new(Kept::new(epoll::create(CreateFlags::CLOEXEC)?));
         let leader_wake = Wake::new()?;
         epoll::add(&links_epoll, &leader_wake, EventData::new_u64(LEADER_WAKE), EventFlags::IN)?;
         let notifier = Arc::new(Notifier::new(enter));
-        let mut core = Client::new(ClientId(u64::from(std::process::id())), &name, config);
+        let mut core = Client::new(id, &name, config);
         core.set_environment(environment);
         let aside = Aside::new(result_bytes);
         let (epoll, notices) = (links_epoll.clone(), notifier.clone());
@@ -202,8 +251,9 @@ impl Session {
             aside,
             warn,
             closed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             reactor: Mutex::default(),
-            cpus,
+            cpus: AtomicU64::new(cpus),
             name,
             generation: generation(),
             nest,
@@ -225,6 +275,21 @@ impl Session {
     /// Make a program known whose functions are to run in slots of its own.
     pub fn program(&self, start: Start) -> ProgramId {
         self.shared.state.lock().inner.act(|core, effects| core.add_program(start, effects))
+    }
+
+    /// A rule of placement that shapes name, by what it is called.
+    pub fn placement(&self, rule: Rule) -> PlacementId {
+        self.shared.state.lock().inner.act(|core, effects| core.add_placement(rule, effects))
+    }
+
+    /// Custom resources are called this.
+    pub fn resource_name(&self, name: &str) {
+        self.shared.state.lock().inner.act(|core, effects| core.add_resource_name(name, effects));
+    }
+
+    /// How much this client counts when there is not enough for all.
+    pub fn set_standing(&self, weight: u32, priority: i32) {
+        self.shared.state.lock().inner.act(|core, effects| core.set_standing(weight, priority, effects));
     }
 
     /// User code finds itself here from the next call on.
@@ -324,9 +389,27 @@ impl Session {
         }
     }
 
+    /// Ask the head something, and wait for the answer. An error is a sentence that says why there is none.
+    pub fn ask(&self, question: Question, within: Duration) -> Result<String, String> {
+        if self.shared.closed() {
+            return Err("the cluster is closed".into());
+        }
+        let answer = self.shared.state.lock().inner.ask(question);
+        answer.recv_timeout(within).unwrap_or_else(|_| Err("the head does not answer".into()))
+    }
+
+    /// How the cluster stands, as the head tells it in JSON.
+    pub fn cluster_status(&self) -> Result<String, String> {
+        let status = self.ask(Question::Status, ANSWER_LIMIT)?;
+        if let Some(cpus) = cpus_of(&status) {
+            self.shared.cpus.store(cpus.max(1), Ordering::Relaxed);
+        }
+        Ok(status)
+    }
+
     /// How many CPUs the cluster was started with.
     pub fn cpus(&self) -> u64 {
-        self.shared.cpus
+        self.shared.cpus.load(Ordering::Relaxed)
     }
 
     /// The name of the one node there is.
@@ -366,7 +449,8 @@ impl Session {
         let mut state = self.shared.state.lock();
         state.inner.host.close();
         let until = Instant::now() + LAST_WORDS;
-        while state.inner.on_control() {
+        let done = |state: &State| state.over && state.host.outlives_us();
+        while state.inner.on_control() && !done(&state.inner) {
             let left = until.saturating_duration_since(Instant::now());
             let Some(control) = &state.inner.control else { break };
             let mut one = [PollFd::new(control, PollFlags::IN)];
@@ -386,4 +470,31 @@ pub(crate) fn submit_to(state: &mut Guarded, submission: &Submission, payload: B
     let spec = submission.spec(payload);
     let (key, id) = state.inner.act(|core, effects| core.submit(tick(), spec, ticket, effects));
     cell.set_task(key, id);
+}
+
+/// A client that nobody else is: process numbers mean something on one machine only.
+fn anybody() -> io::Result<ClientId> {
+    let mut number = [0; 8];
+    embedded::fill_random(&mut number)?;
+    Ok(ClientId(u64::from_le_bytes(number)))
+}
+
+/// A setting in seconds, as `2s`, `500ms` or `2`.
+fn variable_seconds(name: &str) -> Option<Duration> {
+    let text = std::env::var(name).ok()?;
+    let text = text.trim();
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 0.001),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let seconds = number.trim().parse::<f64>().ok().map(|number| number * unit)?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|span| !span.is_zero())
+}
+
+/// How many CPUs the nodes have together, by the head's status.
+fn cpus_of(status: &str) -> Option<u64> {
+    let status: serde_json::Value = serde_json::from_str(status).ok()?;
+    let nodes = status.get("nodes")?.as_array()?;
+    let cpus = nodes.iter().filter_map(|node| node.get("total")?.get("cpus")?.as_f64());
+    Some(cpus.sum::<f64>() as u64)
 }

@@ -14,16 +14,17 @@ use crate::room::Parked;
 use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey};
 use paceline_net::kept::Kept;
+use paceline_net::secure::Secured;
 use paceline_net::spin::{Looked, Spinner};
 use paceline_net::{Link, Received, clock};
 use paceline_proto::control::{ClientToHead, HeadToClient, Stream};
 use paceline_proto::data::{FromSlot, ToSlot};
+use paceline_proto::question::{Answer, Question};
 use paceline_proto::{LeaseId, SlotId};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::fd::OwnedFd;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Send calls that could wait for company once there are this many of them.
@@ -52,6 +53,13 @@ pub(crate) struct State {
     print: Print,
     /// Links with calls that wait for company.
     unsent: Vec<LeaseKey>,
+    /// Questions to the head that wait for their answers.
+    pub asking: HashMap<u64, mpsc::Sender<Answer>>,
+    asked: u64,
+    /// The head has said the last that there is to say.
+    pub over: bool,
+    /// The cluster has ended, and with it everything that was pending here.
+    pub gone: bool,
     /// Tasks that have ended.
     pub ended: usize,
     /// Tasks for which there was no room yet, in the order they came.
@@ -71,6 +79,8 @@ pub(crate) struct Data {
     pub spinner: Spinner,
     /// Whether the epoll set watches for room to write.
     pub watches_write: bool,
+    /// What was sent over it may still be on its way when the death of its slot is known.
+    pub far: bool,
     pub since: Tick,
     /// How many attempts had failed in a row before it was here.
     pub failed: u32,
@@ -84,7 +94,7 @@ impl State {
     pub fn new(
         core: Client<Ticket>,
         host: Box<dyn Host>,
-        control: OwnedFd,
+        control: Secured,
         epoll: Arc<Kept>,
         notifier: Arc<Notifier>,
         print: Print,
@@ -101,6 +111,10 @@ impl State {
             notifier,
             print,
             unsent: Vec::new(),
+            asking: HashMap::new(),
+            asked: 0,
+            over: false,
+            gone: false,
             ended: 0,
             parked: VecDeque::new(),
             aside,
@@ -148,9 +162,8 @@ impl State {
     fn perform(&mut self, effect: Effect<Ticket>, more: &mut Vec<Effect<Ticket>>) {
         match effect {
             Effect::ToHead(message) => self.say(&message),
-            // Only a head on another machine can fall silent or be replaced.
-            Effect::DropHead => {}
-            Effect::Open { key, lease, .. } => self.open(key, lease, more),
+            Effect::DropHead => self.drop_head(),
+            Effect::Open { key, lease, node, secret } => self.open(key, lease, node, secret, more),
             Effect::Close { key } => self.close_link(key),
             Effect::Send { key, now } => self.send(key, now),
             Effect::Finished { ticket, task: _, outcome } => {
@@ -275,6 +288,17 @@ impl State {
         matches!(received, Ok(Received::All | Received::More | Received::Nothing))
     }
 
+    /// Ask the head something; the answer comes to the receiver, or its end.
+    pub fn ask(&mut self, question: Question) -> mpsc::Receiver<Answer> {
+        let (sender, receiver) = mpsc::channel();
+        if self.control.is_some() {
+            self.asked += 1;
+            self.asking.insert(self.asked, sender);
+            self.say(&ClientToHead::Ask { number: self.asked, question });
+        }
+        receiver
+    }
+
     fn on_head(&mut self, message: HeadToClient) {
         self.host.on_head(&message);
         match message {
@@ -282,6 +306,21 @@ impl State {
                 let print = self.print.clone();
                 let notice: Notice = Box::new(move || print(slot, stream, text));
                 self.notifier.push(notice);
+            }
+            HeadToClient::Answer { number, text } => {
+                if let Some(asker) = self.asking.remove(&number) {
+                    let _ = asker.send(text);
+                }
+            }
+            HeadToClient::Over => self.over = true,
+            HeadToClient::Bye if self.host.outlives_us() => {
+                self.gone = true;
+                self.turn_away();
+                self.act(|core, effects| core.close(effects));
+            }
+            HeadToClient::Via { lease, .. } => {
+                self.on_other_way(lease);
+                self.handle(Event::FromHead(message));
             }
             HeadToClient::Ended { lease, ref death } => {
                 let cause = death.cause;

@@ -11,9 +11,9 @@ use paceline_proto::frame::{self, Segment};
 use paceline_proto::placement::Member;
 use paceline_proto::question::{NodeQuestion, Question};
 use paceline_proto::{
-    Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts, FunctionId, Incarnation,
-    LeaseId, LeaseSecret, MemoryUse, NodeId, OutOfMemory, Part, PlacementId, ProgramId, Resources, Rule, Seq,
-    Shape, SlotId, Start, StartError, TaskId, open,
+    Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts, FunctionId,
+    Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, OutOfMemory, Part, PlacementId, ProgramId,
+    Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -128,6 +128,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         variables: vec![("PACELINE_ZYGOTE".into(), "1".into())],
     };
     let (client, node) = (ClientId(1), NodeId(1));
+    let addresses = vec![Address::Unix("paceline-77".into()), Address::tcp("alpha", 7078)];
     let met = Met { cluster: ClusterId(1), epoch: Epoch(2) };
     let secret = LeaseSecret([7; 32]);
     messages!(
@@ -136,13 +137,15 @@ fn control(out: &mut Vec<Vec<u8>>) {
             client,
             name: "nightly".into(),
             leases: vec![Held { lease, node }],
-            met: Some(met)
+            met: Some(met),
+            under: Some(lease)
         },
         ClientToHead::Want { shape, count: 8 },
         ClientToHead::Program { program, start: start.clone() },
         ClientToHead::Release { lease },
         ClientToHead::Bye,
         ClientToHead::Under { lease },
+        ClientToHead::Unreachable { lease },
         ClientToHead::Broken { lease },
         ClientToHead::Heartbeat { beat: 7 },
         ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
@@ -158,9 +161,12 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Waits { shape, why: "all 8 CPUs are used".into() },
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
+        HeadToClient::NodeAt { node, name: "alpha".into(), addresses: addresses.clone() },
+        HeadToClient::Via { lease, node, addresses: addresses.clone() },
         HeadToClient::Heartbeat { beat: 7 },
         HeadToClient::Answer { number: 3, text: Ok("{}".into()) },
         HeadToClient::Bye,
+        HeadToClient::Over,
         NodeToHead::Join {
             node,
             incarnation: Incarnation(1),
@@ -177,6 +183,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
                 devices
             }],
             met: Some(met),
+            addresses: addresses.clone(),
             facts,
         },
         NodeToHead::Placed { lease, slot },
@@ -195,6 +202,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToNode::Place { lease, client, shape, holder: client, secret, devices },
         HeadToNode::End { lease },
         HeadToNode::Bye,
+        HeadToNode::Relay { lease, addresses },
         HeadToNode::Heartbeat { beat: 7 },
         HeadToNode::Heard { lease },
         HeadToNode::Ask { number: 4, question: NodeQuestion::Status },

@@ -2,6 +2,7 @@
 //!
 //! * CO-1: `Want` and `Join` say how things stand, not how they changed, so a repeated or late one does no harm.
 
+use crate::address::Address;
 use crate::data::{from_postcard, postcard_frame};
 use crate::death::Death;
 use crate::error::Error;
@@ -18,8 +19,9 @@ use serde::{Deserialize, Serialize};
 /// Client to head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ClientToHead {
-    /// Opens or reopens the link: who this is, which leases it holds, and which head it last believed.
-    Hello { client: ClientId, name: String, leases: Vec<Held>, met: Option<Met> },
+    /// Opens or reopens the link: who this is, which leases it holds, and which head it last believed; of a slot, the
+    /// lease that it has.
+    Hello { client: ClientId, name: String, leases: Vec<Held>, met: Option<Met>, under: Option<LeaseId> },
     /// How a program is started that shapes name. Comes before the first of them; said again, it changes nothing.
     Program { program: ProgramId, start: Start },
     /// The client could use `count` leases of this shape in all. Replaces what it said of the shape before.
@@ -30,6 +32,8 @@ pub enum ClientToHead {
     Bye,
     /// The client is the slot that has this lease, and works for the task that runs under it.
     Under { lease: LeaseId },
+    /// No data connection for this lease can be opened from where the client is.
+    Unreachable { lease: LeaseId },
     /// The data connection of this lease has been down for too long: end what runs under it, and say so.
     Broken { lease: LeaseId },
     /// The client is there. The head sends the number back, which only the client understands.
@@ -93,6 +97,20 @@ pub enum HeadToClient {
         #[serde(with = "serde_bytes")]
         text: Vec<u8>,
     },
+    /// Where a node takes data connections. Comes before the first lease on it, and again when that changes.
+    NodeAt {
+        node: NodeId,
+        name: String,
+        addresses: Vec<Address>,
+    },
+    /// The slot of this lease is reached by way of this node, which takes connections at these addresses.
+    Via {
+        lease: LeaseId,
+        node: NodeId,
+        addresses: Vec<Address>,
+    },
+    /// The client has gone and its last lease is over: nothing more will be said.
+    Over,
     /// The answer to a client's.
     Heartbeat {
         beat: u64,
@@ -122,6 +140,8 @@ pub enum NodeToHead {
         total: Resources,
         leases: Vec<Placement>,
         met: Option<Met>,
+        /// Where it takes data connections; nowhere if it is a part of its client's process.
+        addresses: Vec<Address>,
         facts: Facts,
     },
     /// The lease has its slot.
@@ -176,6 +196,12 @@ pub enum HeadToNode {
     },
     /// The cluster is closing, or the node was asked to leave: end everything and go.
     Bye,
+    /// A client will open a data connection for this lease here, which is for the node at these addresses: pass it on.
+    /// Until the end of the lease is told.
+    Relay {
+        lease: LeaseId,
+        addresses: Vec<Address>,
+    },
     /// The answer to a node's.
     Heartbeat {
         beat: u64,

@@ -24,6 +24,8 @@ pub enum Question {
     Stop,
     /// A token by which a machine can join: once and soon, or again and again.
     Token { reusable: bool },
+    /// End the head alone: nodes wait for another one.
+    StopHead,
 }
 
 /// Asked of a node by its head.

@@ -37,9 +37,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::Session>()?;
     module.add_class::<zygote::Zygote>()?;
     module.add_class::<zygote::Birth>()?;
-    module.add_function(wrap_pyfunction!(machine::size, module)?)?;
     module.add_function(wrap_pyfunction!(machine::usable_cpus, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::wait, module)?)?;
+    module.add("Unreached", module.py().get_type::<session::Unreached>())?;
+    module.add_function(wrap_pyfunction!(session::parse_address, module)?)?;
     module.add_function(wrap_pyfunction!(session::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(slot::current, module)?)?;
     module.add_function(wrap_pyfunction!(slot::slot_main, module)?)?;

@@ -1,7 +1,6 @@
 //! What this machine lets this process use, for Python.
 
 use paceline::hardware;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,10 +9,4 @@ use std::path::PathBuf;
 #[pyfunction]
 pub fn usable_cpus(affinity: u64, root: PathBuf, environment: HashMap<String, String>) -> u64 {
     hardware::usable_cpus_under(&root, affinity, |name| environment.get(name).cloned())
-}
-
-/// How many bytes a text such as `2GB` says.
-#[pyfunction]
-pub fn size(text: &str) -> PyResult<u64> {
-    hardware::size(text).map_err(|error| PyValueError::new_err(error.to_string()))
 }

@@ -67,6 +67,13 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
             fields.set_item("after", after.as_secs_f64())?;
             Err(lost(py, "head-lost", &fields))
         }
+        Outcome::NoRoom(waited) => {
+            let fields = fields(py, of)?;
+            fields.set_item("needs", waited.needs.to_string())?;
+            fields.set_item("why", waited.why)?;
+            fields.set_item("waited", true)?;
+            Err(lost(py, "no-resources", &fields))
+        }
         Outcome::TooDeep { needs } => {
             let fields = fields(py, of)?;
             fields.set_item("needs", needs.to_string())?;

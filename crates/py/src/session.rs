@@ -3,19 +3,53 @@
 use crate::function::Function;
 use crate::wire::Wire;
 use crate::{slot, waiting};
+use paceline::remote::{self, Password};
 use paceline::{
-    Bytes, Limits, Part, ProgramId, Resources, RetryOn, Shape, Submission, embedded, exchange, hardware,
+    Bytes, Limits, Part, ProgramId, Resources, RetryOn, Rule, Shape, Submission, embedded, exchange, hardware,
 };
+use paceline_proto::PlacementId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use paceline_proto::placement::Order;
+use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+pyo3::create_exception!(_native, Unreached, PyException, "No connection: why, and what to do about it.");
+/// Order, one per node, labels, nodes, nodes that will not do, memory of GPUs.
+type Placement = (String, bool, Vec<(String, String)>, Vec<String>, Vec<String>, u64);
+
+fn rule(placement: Placement) -> Rule {
+    let (order, one_per_node, labels, nodes, not_nodes, gpu_memory) = placement;
+    let order = if order == "pack" { Order::Pack } else { Order::Spread };
+    Rule { order, one_per_node, labels, nodes, not_nodes, gpu_memory, ..Rule::default() }
+}
+
+/// What a task asks for, as Python says it.
+struct Needs<'a> {
+    cpus: f64,
+    gpus: f64,
+    memory: u64,
+    resources: &'a [(String, f64)],
+}
+
+impl Needs<'_> {
+    fn resources(&self) -> PyResult<Resources> {
+        let parts = [Part::Cpus(self.cpus), Part::Gpus(self.gpus), Part::Memory(self.memory)];
+        let custom = self.resources.iter().map(|(name, amount)| Part::Custom(name, *amount));
+        parts.into_iter().chain(custom).try_fold(Resources::default(), |needs, part| {
+            needs
+                .with(part)
+                .ok_or_else(|| PyValueError::new_err(format!("this cannot be asked for: {part:?}")))
+        })
+    }
+}
 
 #[pyclass(frozen, module = "paceline._native")]
 pub struct Session {
@@ -26,12 +60,10 @@ pub struct Session {
 #[pymethods]
 impl Session {
     #[staticmethod]
-    #[pyo3(signature = (*, cpus, gpus, memory, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes))]
+    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes, gpus="auto", memory="auto", resources=vec![]))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn embedded(
         cpus: u64,
-        gpus: &str,
-        memory: &str,
         spares: u64,
         command: Vec<String>,
         directory: String,
@@ -40,6 +72,9 @@ impl Session {
         queue_tasks: Option<usize>,
         queue_bytes: Option<usize>,
         result_bytes: Option<usize>,
+        gpus: &str,
+        memory: &str,
+        resources: Vec<(String, f64)>,
     ) -> PyResult<Session> {
         if cpus == 0 {
             return Err(PyValueError::new_err("a cluster needs at least one CPU"));
@@ -50,15 +85,21 @@ impl Session {
         let gpus = gpus.parse().map_err(|error: hardware::Error| PyValueError::new_err(error.to_string()))?;
         let memory =
             memory.parse().map_err(|error: hardware::NotASize| PyValueError::new_err(error.to_string()))?;
-        let config = embedded::Config { cpus, gpus, memory, spares, command, variables: Vec::new(), name };
-        let around = Environment { directory, path, variables: variables.clone() };
-        let usual = Limits::default();
-        let limits = Limits {
-            queue_tasks: queue_tasks.unwrap_or(usual.queue_tasks),
-            queue_bytes: queue_bytes.unwrap_or(usual.queue_bytes),
-            result_bytes,
-            warn: Arc::new(warn),
+        let more = Needs { cpus: 0.0, gpus: 0.0, memory: 0, resources: &resources }.resources()?;
+        let resources = resources.into_iter().map(|(name, _)| name).collect();
+        let config = embedded::Config {
+            cpus,
+            gpus,
+            memory,
+            more,
+            resources,
+            spares,
+            command,
+            variables: Vec::new(),
+            name,
         };
+        let around = Environment { directory, path, variables: variables.clone() };
+        let limits = limits(queue_tasks, queue_bytes, result_bytes);
         let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print), limits)
             .map_err(|error| match error.kind() {
                 // The machine does not have what was asked for.
@@ -66,6 +107,50 @@ impl Session {
                 _ => PyOSError::new_err(error.to_string()),
             })?;
         Ok(Session { inner, variables })
+    }
+
+    /// A client of the cluster at an address.
+    #[staticmethod]
+    #[pyo3(signature = (*, address, name, password, key_file, python, directory, path, environment, queue_tasks, queue_bytes, result_bytes))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
+    fn remote(
+        py: Python<'_>,
+        address: &str,
+        name: String,
+        password: Option<String>,
+        key_file: Option<PathBuf>,
+        python: (u8, u8, u8),
+        directory: String,
+        path: Vec<String>,
+        environment: BTreeMap<String, String>,
+        queue_tasks: Option<usize>,
+        queue_bytes: Option<usize>,
+        result_bytes: Option<usize>,
+    ) -> PyResult<Session> {
+        let credentials = match (password, key_file) {
+            (Some(password), _) => remote::Credentials::Password(Password::new(password)),
+            (None, Some(path)) => remote::Credentials::KeyFile(path),
+            (None, None) => remote::Credentials::Found,
+        };
+        let python = [python.0, python.1, python.2];
+        let target = remote::Target::new(address, credentials, name, Some(python)).map_err(unreached)?;
+        let variables: Vec<(String, String)> = environment.into_iter().collect();
+        let around = Environment { directory, path, variables: variables.clone() };
+        let limits = limits(queue_tasks, queue_bytes, result_bytes);
+        let connect = || paceline::Session::remote(target, around, Arc::new(enter), Arc::new(print), limits);
+        let inner = py.detach(connect).map_err(unreached)?;
+        Ok(Session { inner, variables })
+    }
+
+    /// How the cluster stands, as its head tells it: JSON.
+    fn cluster_status(&self, py: Python<'_>) -> PyResult<String> {
+        let status = py.detach(|| self.inner.cluster_status());
+        status.map_err(|why| Unreached::new_err((why, String::new())))
+    }
+
+    #[getter]
+    fn cpus(&self) -> u64 {
+        self.inner.cpus()
     }
 
     /// The session of this slot, for tasks that submit tasks. There is one, whoever asks.
@@ -96,7 +181,7 @@ impl Session {
         Ok(Session { inner, variables })
     }
 
-    #[pyo3(signature = (payload, name, *, cpus, gpus, memory, retries, retry_on, timeout, priority, program=None))]
+    #[pyo3(signature = (payload, name, *, cpus, gpus, memory, resources, placement, wait, retries, retry_on, timeout, priority, program=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn function(
         &self,
@@ -105,19 +190,18 @@ impl Session {
         cpus: f64,
         gpus: f64,
         memory: u64,
+        resources: Vec<(String, f64)>,
+        placement: Option<Placement>,
+        wait: Option<f64>,
         retries: u32,
         retry_on: Vec<String>,
         timeout: Option<f64>,
         priority: i32,
         program: Option<&str>,
     ) -> PyResult<Function> {
-        let parts = [Part::Cpus(cpus), Part::Gpus(gpus), Part::Memory(memory)];
-        let needs = parts.into_iter().try_fold(Resources::default(), |needs, part| needs.with(part));
-        let needs = needs.ok_or_else(|| {
-            PyValueError::new_err(format!(
-                "there are no {cpus} cpus, {gpus} gpus and {memory} bytes to ask for"
-            ))
-        })?;
+        let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
+        resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
+        let placement = placement.map_or(PlacementId::ANY, |it| self.inner.placement(rule(it)));
         let function = self.inner.define(Bytes::copy_from_slice(payload.as_bytes()));
         let retry_on = RetryOn {
             slot_lost: retry_on.iter().any(|cause| cause == "slot"),
@@ -127,13 +211,19 @@ impl Session {
             memory: retry_on.iter().any(|cause| cause == "memory"),
         };
         let timeout = waiting::timeout(timeout).unwrap_or(Duration::ZERO);
+        let wait = waiting::timeout(wait).unwrap_or(Duration::ZERO);
         let (program, wire) = match program {
             None => (ProgramId::OWN, Wire::Pickle),
             Some(path) => (self.inner.program(exchange::start_of(path)), Wire::Message),
         };
-        let shape = Shape { program, ..Shape::of(needs) };
-        let submission = Submission { function, shape, retries, retry_on, timeout, priority };
+        let shape = Shape { needs, program, placement };
+        let submission = Submission { function, shape, retries, retry_on, timeout, priority, wait };
         Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire })
+    }
+
+    /// How much this program counts when there is not enough for all.
+    fn set_standing(&self, weight: u32, priority: i32) {
+        self.inner.set_standing(weight, priority);
     }
 
     fn refresh(&self, directory: String, path: Vec<String>) {
@@ -171,6 +261,30 @@ impl Session {
     fn close(&self, py: Python<'_>) -> usize {
         py.detach(|| self.inner.close())
     }
+}
+
+fn limits(queue_tasks: Option<usize>, queue_bytes: Option<usize>, result_bytes: Option<usize>) -> Limits {
+    let usual = Limits::default();
+    Limits {
+        queue_tasks: queue_tasks.unwrap_or(usual.queue_tasks),
+        queue_bytes: queue_bytes.unwrap_or(usual.queue_bytes),
+        result_bytes,
+        warn: Arc::new(warn),
+    }
+}
+
+/// What happened, and what to do about it, apart.
+fn unreached(error: remote::Error) -> PyErr {
+    let text = error.to_string();
+    let (message, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
+    Unreached::new_err((message.to_owned(), hint.to_owned()))
+}
+
+/// The text of an address as everybody writes it. Looks nothing up.
+#[pyfunction]
+pub fn parse_address(text: &str) -> PyResult<String> {
+    let target = remote::Target::new(text, remote::Credentials::Found, "", None);
+    target.map(|target| target.address()).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// One entry into Python for a round of callbacks.

@@ -121,7 +121,9 @@ impl Slot {
             variables.set_item(name, value)?;
         }
         let module = py.import(intern!(py, "paceline._slot"))?;
-        module.getattr(intern!(py, "bind"))?.call1((environment.directory, environment.path, variables))?;
+        let far = self.runtime.is_far();
+        let directory = if far { own_directory()? } else { environment.directory };
+        module.getattr(intern!(py, "bind"))?.call1((directory, environment.path, variables, far))?;
         Ok(())
     }
 
@@ -223,4 +225,14 @@ fn describe(py: Python<'_>, error: PyErr) -> PyResult<Bytes> {
     let module = py.import(intern!(py, "paceline._slot"))?;
     let bytes = module.getattr(intern!(py, "failure"))?.call1((error.into_value(py),))?;
     Ok(Bytes::copy_from_slice(bytes.cast::<PyBytes>()?.as_bytes()))
+}
+
+/// Where user code of a client elsewhere runs: a directory of this slot's own, made when it is first needed.
+fn own_directory() -> PyResult<String> {
+    static MADE: OnceLock<String> = OnceLock::new();
+    if let Some(made) = MADE.get() {
+        return Ok(made.clone());
+    }
+    let path = paceline_slot::private_directory().map_err(|error| PyOSError::new_err(error.to_string()))?;
+    Ok(MADE.get_or_init(|| path.to_string_lossy().into_owned()).clone())
 }

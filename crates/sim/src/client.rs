@@ -8,7 +8,7 @@ use crate::trace::{brief_from, brief_to};
 use crate::world::{Event as Happening, Machine, Sim};
 use bytes::Bytes;
 use paceline_core::Tick;
-use paceline_core::client::{Client, Effect, Event, LeaseKey, Spec, program_name};
+use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
 use paceline_proto::{ClientId, FunctionId, LeaseId, ProgramId, Start};
@@ -51,6 +51,10 @@ pub(crate) struct ClientHost {
     granted: HashMap<LeaseId, usize>,
     unsent: Vec<LeaseKey>,
     wake: Option<Tick>,
+    /// Nothing gets through to the head before.
+    pub cut_off_until: Tick,
+    /// When the head was last heard.
+    heard: Tick,
 }
 
 #[derive(Clone, Copy)]
@@ -91,6 +95,8 @@ impl Sim {
             granted: HashMap::new(),
             unsent: Vec::new(),
             wake: None,
+            cut_off_until: Tick::ZERO,
+            heard: self.now,
         });
         for number in 0..PROGRAMS.count {
             self.client_does(client, |core, out| core.add_program(PROGRAMS.start(number), out));
@@ -103,8 +109,11 @@ impl Sim {
         if !self.clients[client].alive || self.clients[client].head.is_some() {
             return;
         }
+        let Some(head) = self.some_head() else { return self.client_redials(client) };
         let delay = self.some_delay();
-        self.clients[client].head = Some(self.links.add(Kind::Client { client }, delay));
+        let link = self.links.add(Kind::Client { client, head }, delay);
+        self.stall(link, self.clients[client].cut_off_until);
+        self.clients[client].head = Some(link);
         self.client_handles(client, Event::HeadUp);
     }
 
@@ -151,6 +160,10 @@ impl Sim {
             Effect::Finished { ticket, task, outcome } => {
                 self.note(|_| format!("{task:?} of client {client} ends: {outcome:?}"));
                 self.tell(|_| News::Ended { task: ticket, how: (&outcome).into() });
+                if let Outcome::HeadLost { after } = outcome {
+                    let alone = self.now.since(self.clients[client].heard);
+                    assert!(alone >= after, "HL-1: {task:?} is given up after {alone:?}");
+                }
                 self.ledger.on_finished(ticket, task, outcome);
             }
             Effect::Started { ticket } => {
@@ -183,15 +196,29 @@ impl Sim {
             | ClientToHead::Release { .. }
             | ClientToHead::Broken { .. }
             | ClientToHead::Heartbeat { .. } => Repeat::Later,
+            ClientToHead::Unreachable { .. } => Repeat::AtOnce,
             ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
             ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
                 Repeat::AtOnce
             }
         };
-        self.note(|_| format!("client {client} -> head: {message:?}"));
+        self.ledger.tally.broken_links += u64::from(matches!(message, ClientToHead::Broken { .. }));
+        if !matches!(message, ClientToHead::Heartbeat { .. }) {
+            self.note(|_| format!("client {client} -> head: {message:?}"));
+        }
         if let Some(link) = self.clients[client].head {
             self.post(link, End::Far, encoded(|out| message.encode(out)), None, repeat);
+        }
+    }
+
+    /// The client says that it cannot reach the slot of one of its leases, whether that is so or not.
+    pub(crate) fn gets_nowhere(&mut self, client: usize) {
+        let leases: Vec<LeaseId> =
+            self.clients[client].leases.values().map(|serving| serving.lease).collect();
+        if self.clients[client].alive && !leases.is_empty() {
+            let lease = self.random.pick(&leases);
+            self.client_tells_head(client, &ClientToHead::Unreachable { lease });
         }
     }
 
@@ -199,6 +226,9 @@ impl Sim {
         let host = &mut self.clients[client];
         if host.head != Some(link) {
             return;
+        }
+        if !matches!(message, HeadToClient::Welcome { .. }) {
+            host.heard = self.now;
         }
         match &message {
             HeadToClient::Granted { lease, node, slot, .. } => {
@@ -224,8 +254,11 @@ impl Sim {
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
+            | HeadToClient::NodeAt { .. }
+            | HeadToClient::Via { .. }
             | HeadToClient::Heartbeat { .. }
             | HeadToClient::Answer { .. }
+            | HeadToClient::Over
             | HeadToClient::Bye
             | HeadToClient::Unplaceable { .. }
             | HeadToClient::Waits { .. } => {}
@@ -266,6 +299,10 @@ impl Sim {
         if let Some(link) = self.clients[client].head.take() {
             self.close_end(link, End::Near);
         }
+        self.client_redials(client);
+    }
+
+    fn client_redials(&mut self, client: usize) {
         let delay = self.random.span(Duration::from_millis(1)..self.settings.head.heartbeat * 2);
         self.after(delay, Happening::ClientConnects { client });
     }
@@ -277,6 +314,12 @@ impl Sim {
         let link = self.links.add(kind, delay);
         self.clients[client].leases.get_mut(&key).expect("the lease is served").link = Some(link);
         let (up, arrives) = (delay.draw(&mut self.random), delay.draw(&mut self.random));
+        let cut = self.cut_between(client, node);
+        if cut > self.now {
+            self.stall(link, cut);
+        }
+        let wait = cut.since(self.now);
+        let (up, arrives) = (up + wait, arrives + wait);
         self.after(up, Happening::Connected { link });
         self.after(arrives, Happening::Arrives { link });
     }
@@ -373,6 +416,7 @@ impl Sim {
         let root = self.root_of(client);
         let task = self.ledger.submit(client, root, parent, job);
         let spec = Spec {
+            wait: Duration::ZERO,
             function: self.clients[client].functions[usize::from(job.function)],
             payload: argument(task, job.size),
             shape: job.shape,

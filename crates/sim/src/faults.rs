@@ -1,6 +1,6 @@
 //! What goes wrong, and how often.
 
-use crate::link::{Kind, LinkId};
+use crate::link::{End, Kind, LinkId};
 use crate::process::Life;
 use crate::random::Random;
 use crate::world::{Event, Sim};
@@ -44,9 +44,22 @@ enum Fault {
     ShortOfMemory,
     /// A task has more memory than it asked for.
     Exceeds,
+    /// A client gives up opening a data connection by itself.
+    Unreachable,
+    KillHead,
+    /// In the middle of what it does.
+    DoomHead,
+    /// A second head from a copy of the journal.
+    Rival,
+    /// No word between a client and the head, for a moment or for longer than anybody waits.
+    CutOffClient,
+    /// No word between a client and the slots of a node.
+    CutOffPair,
+    /// As [`Fault::Partition`], for longer than anybody waits.
+    LongPartition,
 }
 
-const KINDS: [Fault; 17] = [
+const KINDS: [Fault; 24] = [
     Fault::KillAny,
     Fault::KillRunning,
     Fault::KillUnsent,
@@ -64,6 +77,13 @@ const KINDS: [Fault; 17] = [
     Fault::ClientLeaves,
     Fault::ShortOfMemory,
     Fault::Exceeds,
+    Fault::Unreachable,
+    Fault::KillHead,
+    Fault::DoomHead,
+    Fault::Rival,
+    Fault::CutOffClient,
+    Fault::CutOffPair,
+    Fault::LongPartition,
 ];
 
 /// How many clients there ever are.
@@ -113,11 +133,7 @@ impl Sim {
                 }
             }
             Fault::CutData => self.cut_some(|kind| matches!(kind, Kind::Data(_))),
-            // The link of a slot is on its own machine: it breaks only when the slot ends.
-            Fault::CutClient => {
-                let slots: Vec<bool> = self.clients.iter().map(|client| client.slot.is_some()).collect();
-                self.cut_some(|kind| matches!(kind, Kind::Client { client } if !slots[client]));
-            }
+            Fault::CutClient => self.cut_some(|kind| matches!(kind, Kind::Client { .. })),
             Fault::CutNode => self.cut_some(|kind| matches!(kind, Kind::Node { .. })),
             Fault::CutSlot => {
                 if let Some(process) = self.some_process(Sim::is_alive) {
@@ -150,7 +166,94 @@ impl Sim {
                 let node = self.random.below(self.nodes.len());
                 self.task_exceeds(node);
             }
+            Fault::Unreachable => {
+                let client = self.random.below(self.clients.len());
+                self.gets_nowhere(client);
+            }
+            Fault::KillHead => self.kill_some_head(),
+            Fault::DoomHead => {
+                if let Some(head) = self.some_head() {
+                    let effects = self.random.below(20);
+                    self.doom_head(head, effects);
+                }
+            }
+            Fault::Rival => self.start_rival(),
+            Fault::CutOffClient => {
+                let client = self.random.below(self.clients.len());
+                let until = self.now + self.some_outage();
+                self.cut_off_client(client, until);
+            }
+            Fault::CutOffPair => {
+                let (client, node) =
+                    (self.random.below(self.clients.len()), self.random.below(self.nodes.len()));
+                let until = self.now + self.some_outage();
+                self.cut_off_pair(client, node, until);
+            }
+            Fault::LongPartition => {
+                let node = self.random.below(self.nodes.len());
+                let until = self.now + self.some_outage();
+                let with_data = self.random.percent(50);
+                self.partition(node, until, with_data);
+            }
         }
+    }
+
+    /// A moment, or longer than anybody waits for anybody.
+    fn some_outage(&mut self) -> Duration {
+        let (beat, lost) = (self.settings.node.heartbeat, self.settings.node.head_lost);
+        if self.random.percent(70) {
+            self.random.span(beat / 2..beat * 8)
+        } else {
+            self.random.span(beat..lost * 2)
+        }
+    }
+
+    fn kill_some_head(&mut self) {
+        let Some(head) = self.some_head() else { return };
+        let silent = self.random.percent(30);
+        let (beat, lost) = (self.settings.node.heartbeat, self.settings.node.head_lost);
+        let longest = if self.random.percent(10) { lost * 2 } else { beat * 6 };
+        let pause = self.random.span(Duration::from_millis(1)..longest);
+        // A rival stays away.
+        let back = head == 0 || self.heads_alive().len() == 1;
+        self.kill_head(head, silent, back.then_some(pause));
+    }
+
+    /// Nothing gets through between a client and any head.
+    pub(crate) fn cut_off_client(&mut self, client: usize, until: Tick) {
+        self.note(|_| format!("client {client} is cut off from the head until {}", until.0));
+        let host = &mut self.clients[client];
+        host.cut_off_until = host.cut_off_until.max(until);
+        for link in self.links_of(|kind| kind.is_of_client(client)) {
+            self.stall(link, until);
+        }
+    }
+
+    /// Nothing gets through between a client and the slots of a node. Connections that are silent for long break.
+    pub(crate) fn cut_off_pair(&mut self, client: usize, node: usize, until: Tick) {
+        self.note(|_| format!("client {client} and node {node} are cut off until {}", until.0));
+        self.cuts.retain(|(_, _, until)| *until > self.now);
+        self.cuts.push((client, node, until));
+        let is_one = |kind| matches!(kind, Kind::Data(data) if data.client == client && data.node == node);
+        for link in self.links_of(is_one) {
+            self.stall(link, until);
+            let patience = self.random.span(self.settings.node.heartbeat..self.settings.node.heartbeat * 4);
+            self.after(patience, Event::GivesUp { link });
+        }
+    }
+
+    pub(crate) fn gives_up(&mut self, link: LinkId) {
+        let now = self.now;
+        if let Some(entry) = self.links.get_mut(link).filter(|link| link.stalled_until > now) {
+            entry.stalled_until = now;
+            self.break_link(link);
+        }
+    }
+
+    /// Until when nothing gets through between a client and a node.
+    pub(crate) fn cut_between(&self, client: usize, node: usize) -> Tick {
+        let pair = self.cuts.iter().filter(|(a, b, _)| (*a, *b) == (client, node));
+        pair.map(|(_, _, until)| *until).max().unwrap_or(Tick::ZERO)
     }
 
     pub(crate) fn is_alive(&self, process: usize) -> bool {
@@ -217,7 +320,7 @@ impl Sim {
         });
         self.nodes[node].cut_off_until = self.nodes[node].cut_off_until.max(until);
         let is_data = |kind| matches!(kind, Kind::Data(data) if data.node == node);
-        for link in self.links_of(|kind| kind == Kind::Node { node } || with_data && is_data(kind)) {
+        for link in self.links_of(|kind| kind.is_of_node(node) || with_data && is_data(kind)) {
             self.stall(link, until);
         }
     }
@@ -236,6 +339,15 @@ impl Sim {
     /// Nothing goes wrong from here on, and what stood still goes on.
     pub(crate) fn heal(&mut self) {
         self.plan.active = false;
+        // Of two heads somebody stops one.
+        while let [_, second, ..] = self.heads_alive()[..] {
+            self.kill_head(second, false, None);
+        }
+        // Connections to one that is gone for good end some day, whoever looks.
+        let alive = self.heads_alive();
+        for link in self.links_of(|kind| kind.head().is_some_and(|head| !alive.contains(&head))) {
+            self.reset_link(link, End::Far);
+        }
         for process in &mut self.processes {
             process.slowness = 1;
         }

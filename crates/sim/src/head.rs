@@ -5,146 +5,276 @@ use crate::world::{Event as Happening, Machine, Sim};
 use paceline_core::Tick;
 use paceline_core::head::{Config, Effect, Event, Head};
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead};
-use paceline_proto::{ClientId, NodeId};
+use paceline_proto::{ClientId, Epoch, NodeId};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+/// A place where a head runs, and may be started again.
 pub(crate) struct HeadHost {
-    pub core: Head,
+    /// None while it is down.
+    pub core: Option<Head>,
+    /// What outlives it.
+    disk: Disk,
     /// The link of each peer that has said who it is.
     pub clients: BTreeMap<ClientId, LinkId>,
     pub nodes: BTreeMap<NodeId, LinkId>,
     wake: Option<Tick>,
+    /// It dies after so many more effects.
+    doomed: Option<usize>,
+}
+
+/// A head's journal.
+#[derive(Clone, Default)]
+pub(crate) struct Disk {
+    epoch: Epoch,
 }
 
 impl HeadHost {
-    pub fn new(config: Config) -> HeadHost {
-        HeadHost { core: Head::new(config), clients: BTreeMap::new(), nodes: BTreeMap::new(), wake: None }
+    fn new(disk: Disk) -> HeadHost {
+        HeadHost {
+            core: None,
+            disk,
+            clients: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            wake: None,
+            doomed: None,
+        }
+    }
+
+    pub fn first() -> HeadHost {
+        HeadHost::new(Disk::default())
     }
 }
 
 impl Sim {
-    fn head_handles(&mut self, event: Event) {
+    /// A head starts from what is on its disk.
+    pub(crate) fn head_starts(&mut self, at: usize) {
+        if self.heads[at].core.is_some() {
+            return;
+        }
+        let first = self.heads[at].disk.epoch == Epoch::default();
+        let epoch = self.heads[at].disk.epoch.next(self.random.next() as u32);
+        self.heads[at].disk.epoch = epoch;
+        let mut config = Config { epoch, ..self.settings.head.clone() };
+        config.secret[..8].copy_from_slice(&epoch.0.to_le_bytes());
+        if !first {
+            config.settle = self.settings.head.head_lost;
+            self.ledger.tally.head_starts += 1;
+        }
+        self.note(|_| format!("head {at} starts as {epoch:?}"));
+        // A machine that starts knows nothing of older connections, and says so to whoever uses them.
+        for link in self.links_of(|kind| kind.head() == Some(at)) {
+            self.reset_link(link, End::Far);
+        }
+        self.heads[at].core = Some(Head::new(config));
+        self.head_handles(at, Event::Tick);
+    }
+
+    /// The head dies and comes back after a while. If `silent`, nobody sees its links close.
+    pub(crate) fn kill_head(&mut self, at: usize, silent: bool, back: Option<Duration>) {
+        let host = &mut self.heads[at];
+        if host.core.take().is_none() {
+            return;
+        }
+        *host = HeadHost::new(host.disk.clone());
+        self.ledger.tally.head_deaths += 1;
+        self.note(|_| format!("head {at} dies, silent: {silent}"));
+        for link in self.links_of(|kind| kind.head() == Some(at)) {
+            self.lose_end(link, End::Far, silent);
+        }
+        if let Some(pause) = back {
+            self.after(pause, Happening::HeadStarts { head: at });
+        }
+    }
+
+    /// The head dies in the middle of something.
+    pub(crate) fn doom_head(&mut self, at: usize, effects: usize) {
+        self.heads[at].doomed = Some(effects);
+    }
+
+    /// Somebody starts a head from a copy of the journal.
+    pub(crate) fn start_rival(&mut self) {
+        let disk = self.heads[0].disk.clone();
+        if self.heads.len() == 1 {
+            self.heads.push(HeadHost::new(disk));
+        } else if self.heads[1].core.is_none() {
+            self.heads[1].disk = disk;
+        }
+        self.head_starts(1);
+    }
+
+    pub(crate) fn heads_alive(&self) -> Vec<usize> {
+        (0..self.heads.len()).filter(|at| self.heads[*at].core.is_some()).collect()
+    }
+
+    /// A head that somebody who looks for one finds.
+    pub(crate) fn some_head(&mut self) -> Option<usize> {
+        let alive = self.heads_alive();
+        if alive.len() < 2 { alive.first().copied() } else { Some(self.random.pick(&alive)) }
+    }
+
+    fn head_handles(&mut self, at: usize, event: Event) {
+        let now = self.now;
+        let Some(core) = &mut self.heads[at].core else { return };
         let mut effects = Vec::new();
-        self.head.core.handle(self.now, event, &mut effects);
-        self.touch(Machine::Head);
+        core.handle(now, event, &mut effects);
+        self.touch(Machine::Head(at));
         for effect in effects {
-            match effect {
-                Effect::ToClient(client, message) => self.head_tells_client(client, &message),
-                Effect::ToNode(node, message) => self.head_tells_node(node, &message),
-                Effect::DropNode(node) => {
-                    if let Some(link) = self.head.nodes.remove(&node) {
-                        self.note(|_| format!("head drops {node:?}"));
-                        self.close_end(link, End::Far);
-                    }
+            match &mut self.heads[at].doomed {
+                Some(0) => {
+                    let pause = self.random.span(Duration::from_millis(1)..self.settings.head.heartbeat * 4);
+                    return self.kill_head(at, false, Some(pause));
                 }
-                Effect::DropClient(client) => {
-                    if let Some(link) = self.head.clients.remove(&client) {
-                        self.note(|_| format!("head drops {client:?}"));
-                        self.close_end(link, End::Far);
-                    }
+                Some(left) => *left -= 1,
+                None => {}
+            }
+            self.head_performs(at, effect);
+        }
+    }
+
+    fn head_performs(&mut self, at: usize, effect: Effect) {
+        match effect {
+            Effect::ToClient(client, message) => self.head_tells_client(at, client, &message),
+            Effect::ToNode(node, message) => self.head_tells_node(at, node, &message),
+            Effect::DropNode(node) => {
+                if let Some(link) = self.heads[at].nodes.remove(&node) {
+                    self.note(|_| format!("head {at} drops {node:?}"));
+                    self.close_end(link, End::Far);
                 }
-                Effect::Superseded { .. } => panic!("there is one head"),
-                Effect::WakeAt(at) => {
-                    self.head.wake = Some(at);
-                    let late = self.lateness();
-                    self.agenda.add(at + late, Happening::WakeHead { at });
+            }
+            Effect::DropClient(client) => {
+                if let Some(link) = self.heads[at].clients.remove(&client) {
+                    self.note(|_| format!("head {at} drops {client:?}"));
+                    self.close_end(link, End::Far);
                 }
+            }
+            Effect::Superseded { by } => {
+                let own = self.heads[at].disk.epoch;
+                assert!(by > own, "HD-9: {own:?} gives way to {by:?}");
+                self.ledger.tally.superseded += 1;
+                // Somebody sees to it that there is one head.
+                let alone = self.heads_alive() == [at];
+                self.kill_head(at, false, alone.then_some(Duration::from_secs(1)));
+            }
+            Effect::WakeAt(wake) => {
+                self.heads[at].wake = Some(wake);
+                let late = self.lateness();
+                self.agenda.add(wake + late, Happening::WakeHead { head: at, at: wake });
             }
         }
     }
 
-    pub(crate) fn wake_head(&mut self, at: Tick) {
-        if self.head.wake == Some(at) {
-            self.head.wake = None;
-            self.head_handles(Event::Tick);
+    pub(crate) fn wake_head(&mut self, head: usize, at: Tick) {
+        if self.heads[head].wake == Some(at) {
+            self.heads[head].wake = None;
+            self.head_handles(head, Event::Tick);
         }
     }
 
-    fn head_tells_client(&mut self, client: ClientId, message: &HeadToClient) {
+    fn head_tells_client(&mut self, at: usize, client: ClientId, message: &HeadToClient) {
         let repeat = match message {
             HeadToClient::Welcome { .. }
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
+            | HeadToClient::NodeAt { .. }
+            | HeadToClient::Via { .. }
             | HeadToClient::Heartbeat { .. }
             | HeadToClient::Ended { .. } => Repeat::Later,
             HeadToClient::Granted { .. } => Repeat::AtOnce,
             HeadToClient::ProgramFailed { .. }
             | HeadToClient::Unplaceable { .. }
             | HeadToClient::Answer { .. }
+            | HeadToClient::Over
             | HeadToClient::Bye
             | HeadToClient::Waits { .. }
             | HeadToClient::Output { .. } => Repeat::Never,
         };
         self.ledger.tally.recalls += u64::from(matches!(message, HeadToClient::Recall { .. }));
         self.ledger.tally.crowded += u64::from(matches!(message, HeadToClient::Crowded { .. }));
-        self.note(|_| format!("head -> {client:?}: {message:?}"));
-        if let Some(&link) = self.head.clients.get(&client) {
+        if !matches!(message, HeadToClient::Heartbeat { .. }) {
+            self.note(|_| format!("head {at} -> {client:?}: {message:?}"));
+        }
+        if let Some(&link) = self.heads[at].clients.get(&client) {
             self.post(link, End::Near, encoded(|out| message.encode(out)), None, repeat);
         }
     }
 
-    fn head_tells_node(&mut self, node: NodeId, message: &HeadToNode) {
+    fn head_tells_node(&mut self, at: usize, node: NodeId, message: &HeadToNode) {
         let repeat = match message {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
+            HeadToNode::Place { .. } | HeadToNode::Relay { .. } => Repeat::AtOnce,
             HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } => Repeat::Later,
-            HeadToNode::Place { .. } => Repeat::AtOnce,
             HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };
-        self.note(|_| format!("head -> {node:?}: {message:?}"));
-        if let Some(&link) = self.head.nodes.get(&node) {
+        if !matches!(message, HeadToNode::Heartbeat { .. }) {
+            self.note(|_| format!("head {at} -> {node:?}: {message:?}"));
+        }
+        if let Some(&link) = self.heads[at].nodes.get(&node) {
             self.post(link, End::Near, encoded(|out| message.encode(out)), None, repeat);
         }
     }
 
-    pub(crate) fn head_hears_client(&mut self, link: LinkId, client: usize, message: ClientToHead) {
+    pub(crate) fn head_hears_client(
+        &mut self,
+        at: usize,
+        link: LinkId,
+        client: usize,
+        message: ClientToHead,
+    ) {
         let id = self.clients[client].id;
+        if self.heads[at].core.is_none() {
+            return;
+        }
         if matches!(message, ClientToHead::Hello { .. }) {
-            match self.head.clients.get(&id) {
+            match self.heads[at].clients.get(&id) {
                 // The end of an older link is reported first.
                 Some(&older) if older < link => {
-                    self.head_handles(Event::ClientDown { client: id, dead: false });
+                    self.head_handles(at, Event::ClientDown { client: id, dead: false });
                 }
                 // This is the older one: what it says was overtaken.
                 Some(&newer) if newer > link => return self.close_end(link, End::Far),
                 _ => {}
             }
-            self.head.clients.insert(id, link);
+            self.heads[at].clients.insert(id, link);
         }
-        if self.head.clients.get(&id) == Some(&link) {
-            self.head_handles(Event::FromClient(id, message));
+        if self.heads[at].clients.get(&id) == Some(&link) {
+            self.head_handles(at, Event::FromClient(id, message));
         }
     }
 
-    pub(crate) fn head_loses_client(&mut self, link: LinkId, client: usize) {
+    pub(crate) fn head_loses_client(&mut self, at: usize, link: LinkId, client: usize) {
         let (id, dead) = (self.clients[client].id, !self.clients[client].alive);
-        if self.head.clients.get(&id) == Some(&link) {
-            self.head.clients.remove(&id);
-            self.note(|_| format!("head: the link of {id:?} is down, dead: {dead}"));
-            self.head_handles(Event::ClientDown { client: id, dead });
+        if self.heads[at].clients.get(&id) == Some(&link) {
+            self.heads[at].clients.remove(&id);
+            self.note(|_| format!("head {at}: the link of {id:?} is down, dead: {dead}"));
+            self.head_handles(at, Event::ClientDown { client: id, dead });
         }
     }
 
-    pub(crate) fn head_hears_node(&mut self, link: LinkId, node: usize, message: NodeToHead) {
+    pub(crate) fn head_hears_node(&mut self, at: usize, link: LinkId, node: usize, message: NodeToHead) {
         let id = self.nodes[node].id;
+        if self.heads[at].core.is_none() {
+            return;
+        }
         if matches!(message, NodeToHead::Join { .. }) {
-            match self.head.nodes.get(&id) {
-                Some(&older) if older < link => self.head_handles(Event::NodeDown(id)),
+            match self.heads[at].nodes.get(&id) {
+                Some(&older) if older < link => self.head_handles(at, Event::NodeDown(id)),
                 Some(&newer) if newer > link => return self.close_end(link, End::Far),
                 _ => {}
             }
-            self.head.nodes.insert(id, link);
+            self.heads[at].nodes.insert(id, link);
         }
-        if self.head.nodes.get(&id) == Some(&link) {
-            self.head_handles(Event::FromNode(id, message));
+        if self.heads[at].nodes.get(&id) == Some(&link) {
+            self.head_handles(at, Event::FromNode(id, message));
         }
     }
 
-    pub(crate) fn head_loses_node(&mut self, link: LinkId, node: usize) {
+    pub(crate) fn head_loses_node(&mut self, at: usize, link: LinkId, node: usize) {
         let id = self.nodes[node].id;
-        if self.head.nodes.get(&id) == Some(&link) {
-            self.head.nodes.remove(&id);
-            self.note(|_| format!("head: the link of {id:?} is down"));
-            self.head_handles(Event::NodeDown(id));
+        if self.heads[at].nodes.get(&id) == Some(&link) {
+            self.heads[at].nodes.remove(&id);
+            self.note(|_| format!("head {at}: the link of {id:?} is down"));
+            self.head_handles(at, Event::NodeDown(id));
         }
     }
 }

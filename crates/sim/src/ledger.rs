@@ -254,6 +254,7 @@ impl Ledger {
                 assert!(!refused.needs.fits_in(&refused.largest), "{id:?} fits");
                 tally.unplaceable += 1;
             }
+            Outcome::NoRoom(_) => unreachable!("nobody here waits for so long and no longer"),
             Outcome::TooDeep { needs } => {
                 let has = parent.map(|parent| parent.shape.needs);
                 let fits = job.shape.program.is_own() && has.is_some_and(|has| needs.fits_in(&has));

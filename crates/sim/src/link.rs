@@ -29,11 +29,30 @@ pub(crate) enum End {
 /// What a link is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    Client { client: usize },
-    Node { node: usize },
+    Client { client: usize, head: usize },
+    Node { node: usize, head: usize },
     Slot { process: usize },
     Zygote { node: usize, zygote: u64 },
     Data(Data),
+}
+
+impl Kind {
+    /// The head at its other end.
+    pub fn head(self) -> Option<usize> {
+        match self {
+            Kind::Client { head, .. } | Kind::Node { head, .. } => Some(head),
+            Kind::Slot { .. } | Kind::Zygote { .. } | Kind::Data(_) => None,
+        }
+    }
+
+    /// Whose link to a head it is.
+    pub fn is_of_node(self, it: usize) -> bool {
+        matches!(self, Kind::Node { node, .. } if node == it)
+    }
+
+    pub fn is_of_client(self, it: usize) -> bool {
+        matches!(self, Kind::Client { client, .. } if client == it)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

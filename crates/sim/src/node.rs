@@ -12,8 +12,8 @@ use paceline_proto::control::{
 };
 use paceline_proto::resources::UNIT;
 use paceline_proto::{
-    Death, DeathCause, Devices, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, SlotId,
-    StartError, Way,
+    Address, Death, DeathCause, Devices, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources,
+    SlotId, StartError, Way,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -79,11 +79,12 @@ impl Sim {
             incarnation: Incarnation(host.incarnation),
             name: host.name.clone(),
             total: host.total,
+            addresses: vec![Address::tcp(host.name.clone(), 7078)],
             ..self.settings.node.clone()
         }));
         self.note(|sim| format!("node {} starts", sim.nodes[node].name));
         // A machine that starts knows nothing of older connections, and says so to whoever uses them.
-        for link in self.links_of(|kind| kind == Kind::Node { node }) {
+        for link in self.links_of(|kind| kind.is_of_node(node)) {
             self.reset_link(link, End::Near);
         }
         self.node_handles(node, Event::Tick);
@@ -94,8 +95,9 @@ impl Sim {
         if self.nodes[node].core.is_none() || self.nodes[node].head.is_some() {
             return;
         }
+        let Some(head) = self.some_head() else { return self.node_redials(node) };
         let delay = self.some_delay();
-        let link = self.links.add(Kind::Node { node }, delay);
+        let link = self.links.add(Kind::Node { node, head }, delay);
         self.stall(link, self.nodes[node].cut_off_until);
         self.nodes[node].head = Some(link);
         self.node_handles(node, Event::HeadUp);
@@ -127,7 +129,7 @@ impl Sim {
         }
     }
 
-    fn lose_end(&mut self, id: LinkId, end: End, silent: bool) {
+    pub(crate) fn lose_end(&mut self, id: LinkId, end: End, silent: bool) {
         match self.links.get_mut(id) {
             Some(link) if silent => link.fall_silent(end),
             _ => self.close_end(id, end),
@@ -189,7 +191,8 @@ impl Sim {
                 self.kill(process, DeathCause::Signal(9));
             }
             Effect::Confine { .. } => {}
-            Effect::Refuse { connection } => {
+            // What one node passes on to another gets there by itself here, and is refused if it is too late.
+            Effect::Relay { connection, .. } | Effect::Refuse { connection } => {
                 self.ledger.tally.refused += 1;
                 self.note(|sim| format!("node {} refuses connection {connection}", sim.nodes[node].name));
                 self.close_end(LinkId(connection), End::Far);

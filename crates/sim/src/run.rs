@@ -76,7 +76,9 @@ impl Sim {
         };
         let work: Duration = self.ledger.entries.iter().map(left).sum();
         // Links come back within twice `client_lost`, nodes within eight heartbeats; the rest is work.
-        let limits = self.settings.head.client_lost * 4 + self.settings.node.heartbeat * 20;
+        let limits = self.settings.head.client_lost * 4
+            + self.settings.node.heartbeat * 40
+            + self.settings.node.head_lost * 6;
         // Where clients take turns, each task may cost one.
         let open = self.ledger.entries.iter().filter(|task| task.outcome.is_none());
         let turns = Duration::from_secs(2) * open.map(|task| task.job.most_runs()).sum::<u32>();
@@ -92,7 +94,11 @@ impl Sim {
         self.ledger.open == 0
             && self.clients.iter().all(|client| client.leases.is_empty() && client.core.pending() == 0)
             && self.clients.iter().all(|client| client.core.has_room(usize::MAX))
-            && self.head.core.status().leases.is_empty()
+            && matches!(self.heads_alive()[..], [head] if self.leases_at(head).is_empty())
+    }
+
+    fn leases_at(&self, head: usize) -> Vec<head::LeaseStatus> {
+        self.heads[head].core.as_ref().map(|core| core.status().leases).unwrap_or_default()
     }
 
     /// What keeps the cluster from being at rest.
@@ -106,9 +112,10 @@ impl Sim {
             .map(|(number, client)| (number, client.slot, client.leases.len(), client.core.pending()))
             .filter(|(_, _, leases, tasks)| leases + tasks > 0)
             .collect();
-        let leases = self.head.core.status().leases;
+        let heads = self.heads_alive();
+        let leases: Vec<_> = heads.iter().map(|head| (head, self.leases_at(*head))).collect();
         format!(
-            "{} open tasks, among them {open:?}; leases and tasks of clients: {held:?}; at the head: {leases:?}",
+            "{} open tasks, among them {open:?}; leases and tasks of clients: {held:?}; at the heads: {leases:?}",
             self.ledger.open
         )
     }
@@ -121,12 +128,13 @@ fn settings(random: &mut Random) -> Settings {
     head.heartbeat = heartbeat;
     head.client_lost = millis(random.pick(&[100, 2_000, 30_000]));
     head.max_leases = 16;
+    head.head_lost = (heartbeat * random.pick(&[5, 30])).max(millis(1_000));
     head.quantum = millis(random.pick(&[5, 200]));
     let mut node = node::Config::new(NodeId(0), Incarnation(0), Resources::default());
     node.heartbeat = heartbeat;
     node.spares = random.within(0..3);
     node.warm = millis(random.pick(&[5, 200, 10_000]));
-    node.head_lost = (heartbeat * random.pick(&[5, 30])).max(millis(1_000));
+    node.head_lost = head.head_lost;
     node.grace = millis(random.pick(&[20, 500]));
     node.max_blocked = random.pick(&[0, 1, 3, 8]);
     node.program_idle = millis(random.pick(&[20, 300, 60_000]));

@@ -73,5 +73,9 @@ tally! {
     here: "tasks that ran where they were waited for",
     too_large: "tasks that could not",
     printed: "printed lines",
+    head_deaths: "deaths of the head",
+    head_starts: "starts of the head after the first",
+    superseded: "heads that met a later one",
+    broken_links: "data links that were given up",
     silent_heads: "links to a silent head given up",
 }

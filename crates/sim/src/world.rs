@@ -35,8 +35,10 @@ pub struct Sim {
     pub(crate) random: Random,
     pub(crate) agenda: Agenda<Event>,
     pub(crate) links: Links,
-    pub(crate) head: HeadHost,
+    pub(crate) heads: Vec<HeadHost>,
     pub(crate) nodes: Vec<NodeHost>,
+    /// Clients and nodes between which nothing gets through before then.
+    pub(crate) cuts: Vec<(usize, usize, Tick)>,
     pub(crate) clients: Vec<ClientHost>,
     pub(crate) processes: Vec<Process>,
     pub(crate) ledger: Ledger,
@@ -74,7 +76,7 @@ pub(crate) struct Settings {
 /// A machine that a step touched.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Machine {
-    Head,
+    Head(usize),
     Node(usize),
     Client(usize),
     Slot(usize),
@@ -93,7 +95,15 @@ pub(crate) enum Event {
         frame: Frame,
     },
     WakeHead {
+        head: usize,
         at: Tick,
+    },
+    HeadStarts {
+        head: usize,
+    },
+    /// A connection on which nothing has got through for so long is given up.
+    GivesUp {
+        link: LinkId,
     },
     WakeNode {
         node: usize,
@@ -179,13 +189,14 @@ pub(crate) enum Event {
 
 impl Sim {
     pub(crate) fn empty(replay: Option<(u64, u64)>, settings: Settings, tracing: Tracing) -> Sim {
-        Sim {
+        let mut sim = Sim {
             now: START,
             random: Random::new(replay.map_or(0, |(seed, _)| seed)),
             agenda: Agenda::new(),
             links: Links::default(),
-            head: HeadHost::new(settings.head.clone()),
+            heads: vec![HeadHost::first()],
             nodes: Vec::new(),
+            cuts: Vec::new(),
             clients: Vec::new(),
             processes: Vec::new(),
             ledger: Ledger::default(),
@@ -198,7 +209,9 @@ impl Sim {
             touched: BTreeSet::new(),
             steps: 0,
             replay,
-        }
+        };
+        sim.head_starts(0);
+        sim
     }
 
     /// One event. False if there is none left.
@@ -215,7 +228,14 @@ impl Sim {
         match event {
             Event::Deliver { link, to } => self.deliver(link, to),
             Event::Again { link, to, frame } => self.deliver_again(link, to, frame),
-            Event::WakeHead { at } => self.wake_head(at),
+            Event::WakeHead { head, at } => self.wake_head(head, at),
+            Event::HeadStarts { head } => {
+                // In peace there is one.
+                if self.plan.active || self.heads_alive().is_empty() {
+                    self.head_starts(head);
+                }
+            }
+            Event::GivesUp { link } => self.gives_up(link),
             Event::WakeNode { node, at } => self.wake_node(node, at),
             Event::WakeClient { client, at } => self.wake_client(client, at),
             Event::ZygoteStarts { node, program, zygote, fine } => {
@@ -262,7 +282,7 @@ impl Sim {
     fn check(&mut self) {
         while let Some(machine) = self.touched.pop_first() {
             let result = match machine {
-                Machine::Head => self.head.core.check(),
+                Machine::Head(at) => self.heads[at].core.as_ref().map_or(Ok(()), |core| core.check()),
                 Machine::Node(node) => self.check_node(node),
                 Machine::Client(client) => self.clients[client].core.check(),
                 Machine::Slot(process) => self.processes[process].core.check(),
@@ -358,16 +378,16 @@ impl Sim {
     ) {
         const SENT: &str = "what was sent can be read";
         match (kind, to) {
-            (Kind::Client { client }, End::Far) => {
-                self.head_hears_client(id, client, ClientToHead::decode(&frame).expect(SENT));
+            (Kind::Client { client, head }, End::Far) => {
+                self.head_hears_client(head, id, client, ClientToHead::decode(&frame).expect(SENT));
             }
-            (Kind::Client { client }, End::Near) => {
+            (Kind::Client { client, .. }, End::Near) => {
                 self.client_hears_head(id, client, HeadToClient::decode(&frame).expect(SENT));
             }
-            (Kind::Node { node }, End::Far) => {
-                self.head_hears_node(id, node, NodeToHead::decode(&frame).expect(SENT));
+            (Kind::Node { node, head }, End::Far) => {
+                self.head_hears_node(head, id, node, NodeToHead::decode(&frame).expect(SENT));
             }
-            (Kind::Node { node }, End::Near) => {
+            (Kind::Node { node, .. }, End::Near) => {
                 self.node_hears_head(id, node, HeadToNode::decode(&frame).expect(SENT));
             }
             (Kind::Slot { process }, End::Far) => {
@@ -394,10 +414,10 @@ impl Sim {
 
     fn on_end(&mut self, id: LinkId, kind: Kind, to: End) {
         match (kind, to) {
-            (Kind::Client { client }, End::Far) => self.head_loses_client(id, client),
-            (Kind::Client { client }, End::Near) => self.client_loses_head(id, client),
-            (Kind::Node { node }, End::Far) => self.head_loses_node(id, node),
-            (Kind::Node { node }, End::Near) => self.node_loses_head(id, node),
+            (Kind::Client { client, head }, End::Far) => self.head_loses_client(head, id, client),
+            (Kind::Client { client, .. }, End::Near) => self.client_loses_head(id, client),
+            (Kind::Node { node, head }, End::Far) => self.head_loses_node(head, id, node),
+            (Kind::Node { node, .. }, End::Near) => self.node_loses_head(id, node),
             (Kind::Slot { process }, End::Far) => self.slot_loses_node(process),
             // Ends of processes are told by their zygote, never by the end of a link alone.
             (Kind::Slot { .. } | Kind::Zygote { .. }, _) => {}

@@ -7,10 +7,9 @@
 //! * CP-1: it never waits for the main thread and never enters the language runtime.
 //! * CP-2: when the node is gone, so is the slot, within [`LEAVE_WITHIN`].
 
+use crate::attaching;
 use crate::nesting;
-use crate::runtime::{
-    FLUSH_AFTER, FLUSH_AT_LATEST, GRACE, Interrupt, LinkInUse, SERVE_AFTER, Shared, State, Why,
-};
+use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, GRACE, Interrupt, SERVE_AFTER, Shared, State, Why};
 use paceline_net::control::{Inbox, Outbox};
 use paceline_net::kept::Kept;
 use paceline_net::{clock, poll, signals};
@@ -219,14 +218,10 @@ impl Companion {
                 state.needs = Some(needs);
                 state.total = Some(total);
             }
-            NodeToSlot::Attach { lease, secret: _ } => {
-                let Some(socket) = descriptors.into_iter().next() else { return };
-                if state.core.lease() != Some(lease) && !state.busy {
-                    self.shared.page.reset();
-                }
-                state.core.attach(lease);
-                state.link = Some(LinkInUse::new(socket));
-                state.detaching = None;
+            NodeToSlot::Attach { lease, secret } => {
+                state.far = secret.is_some();
+                let Some(connection) = descriptors.into_iter().next() else { return };
+                attaching::on_attach(&self.shared, &mut state, lease, connection, secret);
             }
             NodeToSlot::Detach { lease } => self.on_detach(&mut state, lease),
             NodeToSlot::Exit => state.exit = true,
@@ -244,6 +239,7 @@ impl Companion {
         if state.core.lease() == Some(lease) {
             state.core.detach(lease);
             state.link = None;
+            state.attaching.forget();
         }
         if state.busy {
             state.detaching = Some(lease);

@@ -5,12 +5,14 @@
 //! user code runs it serves the data link, so that calls are taken in, taken back and answered whatever that code does.
 #![forbid(unsafe_code)]
 
+mod attaching;
 mod companion;
 mod nesting;
 mod runtime;
 pub mod zygote;
 
 pub use nesting::Wait;
+pub use paceline_net::private::create as private_directory;
 pub use runtime::{Next, Runtime};
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,9 +5,11 @@
 //!   [`FLUSH_AFTER`] ([`FLUSH_AT_LATEST`] behind a run of short calls), by the companion if the main thread is busy.
 //! * RT-3: the page names a call from before user code sees it until after it has returned.
 
+use crate::attaching::Attaching;
 use crate::{companion, nesting};
 use paceline_core::slot::{Effect, Slot};
 use paceline_net::kept::Kept;
+use paceline_net::secure::Secured;
 use paceline_net::{Link, Page, Received, clock, poll, signals, spin};
 use paceline_proto::control::SlotToNode;
 use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
@@ -69,6 +71,8 @@ pub(crate) struct State {
     pub total: Option<Resources>,
     /// This is the client's own program.
     pub own: bool,
+    /// The client is on another machine, or might as well be.
+    pub far: bool,
     /// How many threads of the call that runs wait for other tasks, and whether it may leave its CPUs to them.
     pub blocked: usize,
     pub too_deep: bool,
@@ -80,6 +84,7 @@ pub(crate) struct State {
     pub patience: Duration,
     /// The companion serves the link because user code has been running for a while.
     pub companion_serves: bool,
+    pub attaching: Attaching,
     /// A lease that is over and must be reported as soon as nothing of it runs.
     pub detaching: Option<LeaseId>,
     /// User code runs.
@@ -118,9 +123,9 @@ pub(crate) struct LinkInUse {
 }
 
 impl LinkInUse {
-    pub fn new(socket: OwnedFd) -> LinkInUse {
+    pub fn new(connection: Secured) -> LinkInUse {
         LinkInUse {
-            link: Link::new(socket),
+            link: Link::new(connection),
             spinner: spin::Spinner::of_slot(),
             last_flush: 0,
             unsent_bytes: 0,
@@ -139,6 +144,7 @@ impl State {
             devices: Devices::default(),
             total: None,
             own: false,
+            far: false,
             blocked: 0,
             too_deep: false,
             on_too_deep: None,
@@ -146,6 +152,7 @@ impl State {
             timer_due: None,
             patience: FLUSH_AFTER,
             companion_serves: false,
+            attaching: Attaching::default(),
             detaching: None,
             busy: false,
             interrupt: None,
@@ -274,6 +281,11 @@ impl Runtime {
         });
         companion::start(slot, shared.clone())?;
         Ok(Runtime { shared })
+    }
+
+    /// Whether the client is on another machine, whose directories mean nothing here.
+    pub fn is_far(&self) -> bool {
+        self.shared.state.lock().far
     }
 
     /// How many CPUs this slot was given.

@@ -15,7 +15,7 @@ use paceline_net::cgroup;
 use paceline_net::control::{Inbox, Outbox};
 use paceline_net::reap::{Reaped, reap};
 use paceline_net::signalfd::Signals;
-use paceline_net::{poll, signals};
+use paceline_net::{poll, private, signals};
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
 use paceline_proto::{DeathCause, SlotId};
 use rustix::event::{PollFd, PollFlags};
@@ -169,6 +169,7 @@ impl Zygote {
         self.kill_leftovers();
         if let Some(slot) = self.slots.remove(&pid) {
             let pid = pid.as_raw_nonzero().get() as u32;
+            private::remove(pid);
             self.say(&ZygoteToNode::Exited { slot, pid, cause, peak });
         }
     }

@@ -35,14 +35,17 @@ PICKLE = b"P"  # a pickle that needs paceline alone
 CLOUDPICKLE = b"C"  # a pickle that needs cloudpickle too
 EXPORTED = b"E"  # module, zero byte, the name it is exported by
 
+_own_path: list[str] = []
+
 number: int | None = None
 """Which slot this process is. None everywhere else."""
 
 
-def bind(directory: str, path: list[str], environment: dict[str, str]) -> None:
+def bind(directory: str, path: list[str], environment: dict[str, str], far: bool = False) -> None:
     """Make this process look to user code like the client does.
 
-    Comes before anything of the user's is imported.
+    Comes before anything of the user's is imported. With `far` the client is on another machine: the directory is one
+    of this slot's own, and of the client's path counts what exists here, before what this interpreter has itself.
     """
     for name, value in environment.items():
         if name not in THREAD_COUNTS:
@@ -53,7 +56,12 @@ def bind(directory: str, path: list[str], environment: dict[str, str]) -> None:
         os.chdir(directory)
     except OSError as error:
         print(f"paceline: cannot enter {directory}: {error.strerror}", file=sys.stderr)
-    if path:
+    if far:
+        global _own_path
+        _own_path = _own_path or sys.path[:]
+        here = [directory, *filter(os.path.exists, path)]
+        sys.path[:] = dict.fromkeys([*here, *_own_path])
+    elif path:
         sys.path[:] = path
     elif directory not in sys.path:
         # A client of another language has no path of its own; its modules are where it was started.

@@ -22,6 +22,8 @@ pub struct Spec {
     /// How long one attempt may run; zero for as long as it likes.
     pub timeout: Duration,
     pub priority: i32,
+    /// How long it waits for a slot; zero for as long as it takes.
+    pub wait: Duration,
 }
 
 /// What makes a task run again, as long as it has retries left.
@@ -62,6 +64,8 @@ pub enum Outcome {
     NotStarted(Box<NotStarted>),
     /// No node can ever hold it.
     Unplaceable(Box<Unplaceable>),
+    /// It waited for a slot for as long as it may.
+    NoRoom(Box<NoRoom>),
     /// It waited for the head, which was out of reach for so long.
     HeadLost {
         after: Duration,
@@ -79,6 +83,13 @@ pub struct Unplaceable {
     /// The most any node has.
     pub largest: Resources,
     /// What is missing.
+    pub why: String,
+}
+
+/// What there was no room for, and what it waited for if that is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NoRoom {
+    pub needs: Resources,
     pub why: String,
 }
 

@@ -32,6 +32,7 @@ impl Head {
         // One that is here and did not name it has given it back, or was never told of it.
         let abandoned = claim.is_none() && self.clients.contains_key(&holder);
         let state = match claim {
+            Some(Claim { broken: true, .. }) => LeaseState::Broken,
             Some(_) => LeaseState::Held { slot, since: now },
             None if earlier && !abandoned => {
                 let until = now + self.config.client_lost;
@@ -41,14 +42,14 @@ impl Head {
             // Given up while the node was out of reach, or of a cluster that is no more.
             None => LeaseState::Ending,
         };
-        self.leases.insert(lease, Lease { client, node: id, shape, devices, blocked, state });
+        self.leases.insert(lease, Lease { client, node: id, shape, devices, blocked, state, via: None });
         if state.is_somebodys() {
             self.hand_over(lease);
         }
         self.count(lease);
         self.place_under(lease);
         self.note_hunger(client);
-        if state == LeaseState::Ending {
+        if matches!(state, LeaseState::Ending | LeaseState::Broken) {
             self.tell_node(id, HeadToNode::End { lease }, out);
         }
     }
@@ -77,7 +78,7 @@ impl Head {
         } else if state.is_none() && self.is_earlier(met) && !self.nodes.contains_key(&node) {
             let until = now + self.config.heartbeat * BEATS;
             self.no_later_than(until);
-            self.claims.insert(lease, Claim { client: id, node, until });
+            self.claims.insert(lease, Claim { client: id, node, until, broken: false });
         } else {
             self.tell_client(id, HeadToClient::Ended { lease, death: lost() }, out);
         }

@@ -24,9 +24,9 @@ impl Head {
             client.heard = client.heard.map(|_| now);
         }
         match message {
-            ClientToHead::Hello { client, name, leases, met } => {
+            ClientToHead::Hello { client, name, leases, met, under } => {
                 if client == from && self.outranks(met, out) {
-                    self.on_hello(now, client, name, &leases, met, out);
+                    self.on_hello(now, client, name, &leases, met, under, out);
                 }
             }
             ClientToHead::Program { program, start } => self.on_program(from, program, start),
@@ -34,6 +34,7 @@ impl Head {
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),
             ClientToHead::Under { lease } => self.on_under(from, lease),
+            ClientToHead::Unreachable { lease } => self.on_unreachable(from, lease, out),
             ClientToHead::Broken { lease } => self.on_broken(from, lease, out),
             ClientToHead::Heartbeat { beat } => self.on_client_beat(now, from, beat, out),
             // The shell answers.
@@ -51,6 +52,7 @@ impl Head {
         name: String,
         named: &[Held],
         met: Option<Met>,
+        under: Option<LeaseId>,
         out: &mut Vec<Effect>,
     ) {
         let welcome = HeadToClient::Welcome { cluster: self.config.cluster, epoch: self.config.epoch };
@@ -58,10 +60,14 @@ impl Head {
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
         let reopened = known.is_none_or(|client| matches!(client.link, ClientLink::Down { .. }));
         if reopened {
-            self.clients.entry(id).or_insert_with(|| Client::new(id, name)).link = ClientLink::Up;
+            let client = self.clients.entry(id).or_insert_with(|| Client::new(id, name));
+            client.link = ClientLink::Up;
+            client.reaches.clear();
         }
         self.tell_client(id, welcome, out);
         if reopened {
+            // Before it has anything: what it has counts as its family's.
+            under.into_iter().for_each(|lease| self.on_under(id, lease));
             self.reconcile_client(now, id, named, met, out);
         }
     }
@@ -82,8 +88,10 @@ impl Head {
         }
         for lease in held {
             match (self.leases[&lease].state, names.contains(&lease)) {
-                (LeaseState::Placing | LeaseState::Broken, _) | (LeaseState::Held { .. }, true) => {}
+                (LeaseState::Placing | LeaseState::Broken, _) => {}
+                (LeaseState::Held { .. }, true) => self.tell_where(id, self.leases[&lease].node, out),
                 (LeaseState::Recalled { .. }, true) => {
+                    self.tell_where(id, self.leases[&lease].node, out);
                     self.tell_client(id, HeadToClient::Recall { lease }, out)
                 }
                 // The grant was lost with the link, or the lease was given back while it was down.
@@ -97,7 +105,10 @@ impl Head {
     }
 
     /// The client cannot reach the slot any more. It keeps the lease until nothing runs under it.
-    fn on_broken(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
+    pub(super) fn on_broken(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
+        if let Some(claim) = self.claims.get_mut(&id).filter(|claim| claim.client == from) {
+            claim.broken = true;
+        }
         let Some(lease) = self.leases.get(&id).filter(|lease| lease.client == from) else { return };
         if matches!(lease.state, LeaseState::Held { .. } | LeaseState::Recalled { .. }) {
             let node = lease.node;
@@ -170,6 +181,9 @@ impl Head {
     }
 
     fn on_release(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
+        if self.claims.get(&id).is_some_and(|claim| claim.client == from) {
+            self.claims.remove(&id);
+        }
         let Some(lease) = self.leases.get(&id) else { return };
         if lease.client == from && lease.state.is_somebodys() {
             self.end(id, out);
@@ -180,6 +194,8 @@ impl Head {
         self.end_leases(id, out);
         self.drop_claims(id);
         if let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) {
+            let last = self.leases.iter().filter(|(_, lease)| lease.client == id).map(|(&lease, _)| lease);
+            self.going.insert(id, last.collect());
             client.link = ClientLink::Leaving;
             client.wants.clear();
             self.hungry.remove(&id);
@@ -239,6 +255,7 @@ impl Head {
         self.drop_claims(id);
         self.clients.remove(&id);
         self.hungry.remove(&id);
+        self.going.remove(&id);
         self.dirty = true;
     }
 
@@ -273,6 +290,7 @@ impl Client {
             depth: 0,
             under: None,
             orphan: false,
+            reaches: BTreeSet::new(),
         }
     }
 

@@ -16,7 +16,8 @@ impl Head {
         out: &mut Vec<Effect>,
     ) {
         let id = self.next_lease();
-        let lease = Lease { client, node, shape, devices, blocked: false, state: LeaseState::Placing };
+        let state = LeaseState::Placing;
+        let lease = Lease { client, node, shape, devices, blocked: false, state, via: None };
         self.leases.insert(id, lease);
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
@@ -60,6 +61,9 @@ impl Head {
     pub(super) fn finish(&mut self, id: LeaseId) {
         self.uncount(id);
         let lease = self.leases.remove(&id).expect("only known leases finish");
+        if let Some(last) = self.going.get_mut(&lease.client) {
+            last.remove(&id);
+        }
         self.nodes.get_mut(&lease.node).expect("a lease has its node").leases.remove(&id);
         if lease.state.is_somebodys() {
             self.strike(lease.client, lease.shape, id);

@@ -10,6 +10,7 @@
 //! * HD-5: a repeated or late message changes nothing.
 //! * HD-7: a slot that is a client belongs to the family of the client it works for: what it uses counts as that
 //!   client's, and within a family the deeper task comes first.
+//! * HD-10: a client is told where a node is before it is granted a lease there.
 //! * HD-8: a head that was started again knows nothing but what its peers tell it. A lease of an earlier start counts on
 //!   its node from the node's report on, and is its holder's again as soon as both have named it; nothing is granted on a
 //!   node before its report. What its holder does not name, or no node reports in time, is over.
@@ -26,6 +27,7 @@ mod leases;
 mod leaving;
 mod never;
 mod nodes;
+mod reach;
 mod recall;
 mod share;
 mod status;
@@ -36,8 +38,8 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Met, NodeToHead};
 use paceline_proto::{
-    ClientId, ClusterId, Devices, Epoch, Facts, Incarnation, LeaseId, Names, NodeId, PlacementId, ProgramId,
-    Resources, Rule, Shape, SlotId, Start, Sum,
+    Address, ClientId, ClusterId, Devices, Epoch, Facts, Incarnation, LeaseId, Names, NodeId, PlacementId,
+    ProgramId, Resources, Rule, Shape, SlotId, Start, Sum,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,6 +139,8 @@ pub struct Head {
     names: Names,
     /// Nodes that take leases, by what is free; among equals the lowest id comes last.
     room: BTreeSet<(Resources, Reverse<NodeId>)>,
+    /// Clients that said goodbye, and their leases that are not over yet.
+    going: BTreeMap<ClientId, BTreeSet<LeaseId>>,
     /// Nodes that are gone.
     departed: BTreeMap<NodeId, Departed>,
     leases: BTreeMap<LeaseId, Lease>,
@@ -180,6 +184,8 @@ struct Client {
     under: Option<LeaseId>,
     /// That lease has ended: nothing is for it until it has another.
     orphan: bool,
+    /// Nodes of which it knows where they are.
+    reaches: BTreeSet<NodeId>,
 }
 
 /// A client and the slots that are clients on its behalf.
@@ -217,6 +223,8 @@ struct Node {
     total: Resources,
     facts: Facts,
     devices: devices::Books,
+    /// Where it takes data connections.
+    addresses: Vec<Address>,
     /// What its leases need; for a moment more than it has when tasks go on that had waited (HD-1).
     used: Resources,
     /// What is on its way back: leases recalled or ending.
@@ -244,6 +252,8 @@ struct Claim {
     node: NodeId,
     /// So long may its node take to report.
     until: Tick,
+    /// The client cannot reach the slot.
+    broken: bool,
 }
 
 struct Lease {
@@ -255,6 +265,8 @@ struct Lease {
     /// Its task waits for others and needs no CPUs.
     blocked: bool,
     state: LeaseState,
+    /// The node through which its client reaches it, if it cannot by itself.
+    via: Option<NodeId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -292,6 +304,7 @@ impl Head {
             total: Sum::default(),
             names: Names::new(),
             room: BTreeSet::new(),
+            going: BTreeMap::new(),
             departed: BTreeMap::new(),
             leases: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -324,6 +337,7 @@ impl Head {
         if std::mem::take(&mut self.dirty) && !self.closing {
             self.share(now, out);
         }
+        self.see_off(out);
         self.dismiss(out);
         out.extend(self.alarm.on_settled(now, self.deadline).map(Effect::WakeAt));
         debug_assert_eq!(self.check(), Ok(()));

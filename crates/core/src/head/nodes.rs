@@ -15,10 +15,11 @@ impl Head {
             *heard = now;
         }
         match message {
-            NodeToHead::Join { node, incarnation, name, total, leases, met, facts } => {
+            NodeToHead::Join { node, incarnation, name, total, leases, met, addresses, facts } => {
                 if node == from && self.outranks(met, out) {
                     let fresh = Node::new(incarnation, name, total, facts, now);
                     self.on_join(now, fresh, node, &leases, met, out);
+                    self.on_addresses(node, addresses, out);
                 }
             }
             NodeToHead::Placed { lease, slot } => self.on_placed(now, from, lease, slot, out),
@@ -121,6 +122,7 @@ impl Head {
                 let (client, shape) = (lease.client, lease.shape);
                 let secret = self.secret_of(id);
                 let granted = HeadToClient::Granted { lease: id, node, slot, shape, secret };
+                self.tell_where(client, node, out);
                 self.tell_client(client, granted, out);
                 self.recall_if_leaving(id, out);
                 // One that waits may now ask for this lease back.
@@ -133,6 +135,7 @@ impl Head {
     fn on_ended(&mut self, node: NodeId, id: LeaseId, death: Option<Death>, out: &mut Vec<Effect>) {
         let Some(lease) = self.leases.get(&id).filter(|lease| lease.node == node) else { return };
         let (client, state) = (lease.client, lease.state);
+        self.unrelay(id, out);
         self.finish(id);
         if let Some(death) = &death {
             self.end_under(id, death, out);
@@ -219,6 +222,7 @@ impl Node {
             total,
             devices: Books::new(&total, &facts),
             facts,
+            addresses: Vec::new(),
             used: Resources::default(),
             returning: Resources::default(),
             leases: BTreeSet::new(),

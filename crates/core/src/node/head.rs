@@ -23,6 +23,7 @@ impl Node {
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),
+            HeadToNode::Relay { lease, addresses } => drop(self.relays.insert(lease, addresses)),
             // Whoever answers has read what was said when the beat was sent.
             HeadToNode::Heartbeat { beat } => self.fresh = self.fresh.max(Some(Tick(beat).min(now))),
             HeadToNode::Heard { lease } => self.ends.retain(|(placement, _)| placement.lease != lease),
@@ -34,6 +35,7 @@ impl Node {
     pub(super) fn on_head_up(&mut self, now: Tick, out: &mut Vec<Effect>) {
         // The head gives up what is not in the list, and decides anew.
         self.pending.clear();
+        self.relays.clear();
         self.head = HeadLink::Up { since: now, next_beat: now + self.config.heartbeat, obeyed: false };
         let held = self.slots.iter().filter_map(|(&slot, entry)| {
             Some(Placement { blocked: entry.blocked, ..placement(entry.state.lease()?, slot) })
@@ -47,6 +49,7 @@ impl Node {
             name: self.config.name.clone(),
             total: self.config.total,
             leases,
+            addresses: self.config.addresses.clone(),
             facts: self.config.facts.clone(),
             met: self.met,
         }));
@@ -172,6 +175,10 @@ impl Node {
 
     fn on_end(&mut self, now: Tick, lease: LeaseId, out: &mut Vec<Effect>) {
         self.quiet_since = now;
+        if self.relays.remove(&lease).is_some() {
+            // It was another node's, which is told as well.
+            return;
+        }
         self.pending.retain(|pending| pending.lease != lease);
         let slot = self.slots.iter().find(|(_, slot)| slot.state.lease().is_some_and(|it| it.lease == lease));
         match slot.map(|(&id, slot)| (id, slot.state)) {

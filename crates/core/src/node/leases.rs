@@ -88,7 +88,10 @@ impl Node {
                 let message = NodeToSlot::Attach { lease, secret: way.is_sealed().then_some(secret) };
                 out.push(Effect::ToSlot { slot: id, message, connection: Some(connection) });
             }
-            None => out.push(Effect::Refuse { connection }),
+            None => match self.relays.get(&lease).cloned() {
+                Some(addresses) => out.push(Effect::Relay { connection, lease, addresses }),
+                None => out.push(Effect::Refuse { connection }),
+            },
         }
     }
 

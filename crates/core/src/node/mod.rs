@@ -39,8 +39,8 @@ use crate::time::Tick;
 use devices::Held;
 use paceline_proto::control::{HeadToNode, Met, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
 use paceline_proto::{
-    ClientId, Death, Devices, Epoch, Facts, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, Resources,
-    Shape, SlotId, Start, StartError, Way,
+    Address, ClientId, Death, Devices, Epoch, Facts, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId,
+    Resources, Shape, SlotId, Start, StartError, Way,
 };
 use places::Backoff;
 use programs::Program;
@@ -60,6 +60,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     pub name: String,
     pub total: Resources,
+    /// Where it takes data connections.
+    pub addresses: Vec<Address>,
     /// What the machine is like.
     pub facts: Facts,
     /// What user code knows its GPUs by, in the order of their numbers; those themselves if nothing is said.
@@ -94,6 +96,7 @@ impl Config {
             incarnation,
             name: String::new(),
             total,
+            addresses: Vec::new(),
             facts: Facts::default(),
             gpu_ids: Vec::new(),
             memory: MemoryBound::Machine,
@@ -215,6 +218,12 @@ pub enum Effect {
         slot: SlotId,
         limit: u64,
     },
+    /// Pass this connection on to the node at these addresses, where it is for this lease.
+    Relay {
+        connection: u64,
+        lease: LeaseId,
+        addresses: Vec<Address>,
+    },
     /// Close this connection.
     Refuse {
         connection: u64,
@@ -252,6 +261,8 @@ pub struct Node {
     forked: u64,
     /// Leases without a slot: there is no zygote, their place backs off, or a process that had their GPUs still ends.
     pending: VecDeque<Use>,
+    /// Leases of other nodes whose data connections come here, and where those nodes are.
+    relays: BTreeMap<LeaseId, Vec<Address>>,
     /// Ends that the head may not have heard of: it was out of reach, or has not said that it has.
     ends: Vec<(Placement, Option<Death>)>,
     /// Places whose slots died young.
@@ -364,6 +375,7 @@ impl Node {
             programs: BTreeMap::new(),
             slots: BTreeMap::new(),
             pending: VecDeque::new(),
+            relays: BTreeMap::new(),
             ends: Vec::new(),
             places: BTreeMap::new(),
             short_of_memory: None,

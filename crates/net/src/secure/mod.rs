@@ -12,8 +12,24 @@
 //!   is.
 //! * SE-2: nothing of TLS is initialised before the first connection that needs it.
 
+mod dial;
+mod error;
+mod greet;
+mod introduction;
+mod keys;
+mod listen;
+mod password;
+mod proof;
+mod session;
+mod talk;
 pub(crate) mod tls;
 
+pub use dial::{Dialed, answer_data, dial, dial_async, dial_data, dial_relayed};
+pub use error::Error;
+pub use introduction::{Introduction, Role};
+pub use keys::{Credential, Key, Keys, NoKey, TOKEN_LIVES, Token, read_private};
+pub use listen::{Accepted, Door, Listener, Serves, unix_name};
+pub use password::{Password, Record as PasswordRecord};
 pub use tls::Tls;
 
 use rustix::fd::OwnedFd;

@@ -44,19 +44,16 @@ pub(crate) enum Got {
 }
 
 impl Tls {
-    #[allow(dead_code)]
     pub(crate) fn new(mut connection: Connection) -> Tls {
         connection.set_buffer_limit(Some(AHEAD));
         Tls { connection }
     }
 
-    #[allow(dead_code)]
     pub(crate) fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
     /// Keying material of this session that nobody else can have.
-    #[allow(dead_code)]
     pub(crate) fn export(&self, label: &[u8]) -> io::Result<[u8; 32]> {
         self.connection.export_keying_material([0; 32], label, None).map_err(io::Error::other)
     }

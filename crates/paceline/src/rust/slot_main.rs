@@ -134,8 +134,13 @@ impl Slot {
     }
 
     fn bind(&mut self, environment: &Environment) {
-        if let Err(error) = std::env::set_current_dir(&environment.directory) {
-            eprintln!("paceline: cannot go to {}: {error}", environment.directory);
+        if !self.runtime.is_far() {
+            enter(environment.directory.as_ref());
+        } else if !self.bound {
+            match paceline_slot::private_directory() {
+                Ok(own) => enter(&own),
+                Err(error) => eprintln!("paceline: no directory can be made for this slot: {error}"),
+            }
         }
         if std::mem::replace(&mut self.bound, true) {
             // User code may have threads by now, so its variables stay what they are.
@@ -252,4 +257,10 @@ fn caught(run: Run, arguments: &[u8]) -> Result<Bytes, Failure> {
         std::mem::forget(payload);
         Err(Failure::Panicked { message, location: PANICKED_AT.take() })
     })
+}
+
+fn enter(directory: &std::path::Path) {
+    if let Err(error) = std::env::set_current_dir(directory) {
+        eprintln!("paceline: cannot go to {}: {error}", directory.display());
+    }
 }

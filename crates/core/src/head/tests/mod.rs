@@ -6,6 +6,7 @@ mod leaving;
 mod membership;
 mod programs;
 mod random;
+mod reach;
 mod sharing;
 
 use super::*;
@@ -24,6 +25,8 @@ struct Bench {
     now: Tick,
     /// The alarm the head asked for last.
     wake: Option<Tick>,
+    /// Where nodes say that they are when they join.
+    addresses: Vec<Address>,
 }
 
 impl Bench {
@@ -34,7 +37,7 @@ impl Bench {
     fn with(adjust: impl FnOnce(&mut Config)) -> Bench {
         let mut config = Config::new(ClusterId(9), Epoch(1), [7; 32]);
         adjust(&mut config);
-        Bench { head: Head::new(config), now: Tick::ZERO, wake: None }
+        Bench { head: Head::new(config), now: Tick::ZERO, wake: None, addresses: Vec::new() }
     }
 
     /// Everything the head does about this event, except that it asks for an alarm and confirms what it hears. Who holds
@@ -96,7 +99,8 @@ impl Bench {
     /// The client comes from this epoch, and holds leases of the first node.
     fn hello_after(&mut self, client: ClientId, leases: &[LeaseId], epoch: Option<u64>) -> Vec<Effect> {
         let leases = leases.iter().map(|&lease| Held { lease, node: N1 }).collect();
-        let hello = ClientToHead::Hello { client, name: "test".into(), leases, met: epoch.map(met) };
+        let hello =
+            ClientToHead::Hello { client, name: "test".into(), leases, met: epoch.map(met), under: None };
         self.client_says(client, hello)
     }
 
@@ -143,18 +147,11 @@ impl Bench {
             epoch: Epoch(epoch.unwrap_or(1)),
         };
         let leases = leases.iter().map(placement).collect();
-        self.node_says(
-            node,
-            NodeToHead::Join {
-                node,
-                incarnation,
-                name: "test".into(),
-                total,
-                leases,
-                met: epoch.map(met),
-                facts: Facts::default(),
-            },
-        )
+        let (name, addresses) = ("test".into(), self.addresses.clone());
+        let met = epoch.map(met);
+        let facts = Facts::default();
+        let join = NodeToHead::Join { node, incarnation, name, total, leases, met, addresses, facts };
+        self.node_says(node, join)
     }
 
     fn placed(&mut self, node: NodeId, number: u64) -> Vec<Effect> {

@@ -145,6 +145,7 @@ impl Model {
             name: String::new(),
             total: Resources::cpus(id.0),
             leases: node.leases.values().copied().collect(),
+            addresses: if id.0.is_multiple_of(2) { vec![Address::tcp("even", 7078)] } else { Vec::new() },
             facts: Facts::default(),
             met: Some(met(1)),
         };
@@ -174,7 +175,8 @@ impl Model {
         }
         client.up = true;
         let leases = client.leases.iter().map(|&lease| Held { lease, node: NodeId(1) }).collect();
-        let hello = ClientToHead::Hello { client: id, name: String::new(), leases, met: Some(met(1)) };
+        let hello =
+            ClientToHead::Hello { client: id, name: String::new(), leases, met: Some(met(1)), under: None };
         self.handle(Event::FromClient(id, hello));
     }
 

@@ -196,3 +196,15 @@ fn time_that_stood_still_is_nobodys_fault() {
     assert_eq!(bench.handle(Event::Tick), [Effect::ToHead(NodeToHead::Heartbeat { beat: bench.now.0 })]);
     assert_eq!(bench.detached(1, 7), [ended(7, None)]);
 }
+
+#[test]
+fn connections_for_another_nodes_lease_are_passed_on_until_it_is_over() {
+    let mut bench = Bench::ready(1);
+    let addresses = vec![Address::tcp("there", 7078)];
+    let (lease, relay) =
+        (LeaseId(70), HeadToNode::Relay { lease: LeaseId(70), addresses: addresses.clone() });
+    assert_eq!(bench.handle(Event::FromHead(relay)), []);
+    assert_eq!(bench.connect(50, 70), [Effect::Relay { connection: 50, lease, addresses }]);
+    assert_eq!(bench.end(70), [], "its end is its own node's to tell");
+    assert_eq!(bench.connect(51, 70), [Effect::Refuse { connection: 51 }]);
+}

@@ -217,6 +217,7 @@ fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
         name: String::new(),
         total: Resources::cpus(cpus),
         leases: leases.iter().map(placement).collect(),
+        addresses: Vec::new(),
         met: Some(Met { cluster: ClusterId(9), epoch: Epoch(1) }),
         facts: Facts::default(),
     })

@@ -109,8 +109,8 @@ impl Model {
                 self.early.remove(&slot);
                 self.requests.retain(|(request, _)| *request != slot);
             }
+            Effect::Refuse { .. } | Effect::Relay { .. } | Effect::Stray { .. } | Effect::Confine { .. } => {}
             Effect::DropHead => unreachable!("it answers"),
-            Effect::Refuse { .. } | Effect::Stray { .. } | Effect::Confine { .. } => {}
             Effect::Closed => {
                 assert!(self.processes.is_empty());
                 self.closed = true;

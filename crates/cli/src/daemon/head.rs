@@ -1,0 +1,187 @@
+//! The head of a daemon.
+
+use super::door::{self, Open};
+use super::join::read_key;
+use super::log::Log;
+use super::plan::{Plan, Up};
+use super::python::Python;
+use super::{End, random, seconds_since_1970};
+use crate::failure::{Code, Failure, failed};
+use paceline_core::head::Config;
+use paceline_head::{End as Over, Handle, Steward};
+use paceline_net::secure::{Accepted, Door, Introduction, Key, Keys, Password, Role, Serves};
+use paceline_proto::question::{Answer, Question};
+use paceline_proto::{ClusterId, Epoch};
+use paceline_registry::{Head as Record, Lock, Place, machine};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+
+pub struct Running {
+    pub handle: Handle,
+    service: JoinHandle<Over>,
+    door: JoinHandle<()>,
+    lock: Lock,
+    place: Place,
+}
+
+/// Start it, and write its record once it can be reached.
+pub async fn start(
+    plan: &Plan,
+    place: &Place,
+    log: &Log,
+    python: Option<&Python>,
+    ended: &UnboundedSender<End>,
+    up: &mut Up,
+) -> Result<Running, Failure> {
+    let wanted = plan.head.as_ref().expect("a head was planned");
+    let Some(lock) = place.lock_head()? else {
+        return Err(Failure::new(Code::InUse, format!("a head of cluster {} runs already", place.name())));
+    };
+    let keys = Arc::new(keys(plan, place)?);
+    let me = Introduction::new(Role::Head, place.name(), python.map(|python| python.python));
+    let door = Door { me, keys: Some(keys.clone()), serves: Serves::Head };
+    let Open { mut listener, unix, port } = door::open(&wanted.listen, door, "--port")?;
+    let address = door::told(&wanted.listen, port, None).first().map(ToString::to_string);
+    let cluster = ClusterId(u128::from_le_bytes(random()?));
+    let mut config = Config::new(cluster, Epoch(1), random()?);
+    config.heartbeat = plan.heartbeat;
+    config.head_lost = plan.head_lost;
+    config.client_lost = plan.client_lost;
+    let (service, handle) = paceline_head::service(config);
+    let record = Record {
+        name: place.name().into(),
+        cluster: format!("{:032x}", cluster.0),
+        address,
+        unix,
+        pid: std::process::id(),
+        machine: machine(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        started: seconds_since_1970(),
+    };
+    let butler =
+        Butler { record: record.clone(), log: log.clone(), keys: keys.clone(), ended: ended.clone() };
+    let service = service.with_steward(Box::new(butler));
+    let service = tokio::spawn({
+        let ended = ended.clone();
+        async move {
+            let over = service.run().await;
+            let _ = ended.send(End::Head);
+            over
+        }
+    });
+    let door = tokio::spawn({
+        let handle = handle.clone();
+        async move {
+            loop {
+                if let Accepted::Peer { secured, introduction } = listener.accept().await {
+                    tracing::info!(role = ?introduction.role, name = introduction.name, "came in");
+                    handle.accept(secured);
+                }
+            }
+        }
+    });
+    place.write_head(&record)?;
+    up.cluster = record.cluster;
+    up.address = record.address;
+    up.unix = record.unix;
+    up.token = Some(keys.issue(false)?.to_string());
+    Ok(Running { handle, service, door, lock, place: place.clone() })
+}
+
+/// The cluster's key: the one that was given, the one it has, or a new one.
+fn keys(plan: &Plan, place: &Place) -> Result<Keys, Failure> {
+    let own = place.key_file();
+    let key = match (&plan.credentials.key_file, &plan.credentials.key) {
+        (Some(path), _) if path.exists() => read_key(path)?,
+        (Some(path), _) => fresh(path)?,
+        (None, Some(text)) => {
+            text.parse().map_err(|error| failed(format!("PACELINE_KEY cannot be read: {error}")))?
+        }
+        (None, None) if own.exists() => read_key(&own)?,
+        (None, None) => fresh(&own)?,
+    };
+    if !own.exists() {
+        // This user's programs on this machine look for it here.
+        key.write(&own)?;
+    }
+    let password = plan.credentials.password.as_ref().map(|text| Password::new(text.clone()).register());
+    Ok(Keys::new(key, password))
+}
+
+fn fresh(path: &std::path::Path) -> Result<Key, Failure> {
+    let key = Key::random()?;
+    key.write(path)
+        .map_err(|error| failed(format!("the key cannot be written to {}: {error}", path.display())))?;
+    Ok(key)
+}
+
+impl Running {
+    /// End the cluster.
+    pub fn stop(&self) {
+        self.handle.stop();
+    }
+
+    pub async fn finish(self, keep: bool) -> Option<Failure> {
+        self.handle.close();
+        let over = self.service.await;
+        self.door.abort();
+        if keep {
+            // The next head of this cluster takes its place.
+            drop(self.lock);
+        } else {
+            let _ = std::fs::remove_file(self.place.path().join("cluster.json"));
+            self.lock.remove();
+        }
+        match over {
+            Ok(Over::Superseded { by }) => {
+                let name = self.place.name();
+                let text =
+                    format!("another head of cluster {name} was started after this one, as its start {by}");
+                Some(Failure::new(Code::Refused, text).hint("only the one that was started last may go on"))
+            }
+            Ok(Over::Closed) | Err(_) => None,
+        }
+    }
+}
+
+/// Answers what only the process around the head knows.
+struct Butler {
+    record: Record,
+    log: Log,
+    keys: Arc<Keys>,
+    ended: UnboundedSender<End>,
+}
+
+impl Steward for Butler {
+    fn about(&self) -> Map<String, Value> {
+        let about = json!({
+            "name": self.record.name,
+            "id": self.record.cluster,
+            "address": self.record.address,
+            "version": self.record.version,
+            "pid": self.record.pid,
+            "started": self.record.started,
+        });
+        about.as_object().cloned().unwrap_or_default()
+    }
+
+    fn answer(&mut self, question: &Question) -> Answer {
+        match question {
+            Question::Logs { lines, .. } => Ok(self.log.tail(*lines)),
+            Question::CleanLogs => {
+                self.log.clean().map(|()| String::new()).map_err(|error| format!("the head's log: {error}"))
+            }
+            Question::Token { reusable } => {
+                let token = self.keys.issue(*reusable).map_err(|error| error.to_string())?;
+                Ok(json!({"token": token.to_string(), "address": self.record.address}).to_string())
+            }
+            Question::StopHead => {
+                let _ = self.ended.send(End::HeadOnly);
+                Ok(json!({"stopped": true}).to_string())
+            }
+            _ => Err("the head does not know".into()),
+        }
+    }
+}

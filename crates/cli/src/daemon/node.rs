@@ -1,0 +1,208 @@
+//! The node of a daemon.
+
+use super::door::{self, Open};
+use super::join::{self, Dial};
+use super::log::Log;
+use super::plan::{NodePlan, Plan, Up};
+use super::python::Python;
+use super::{End, head, random, seconds_since_1970, uplink};
+use crate::failure::{Code, Failure, failed};
+use paceline_core::node::Config;
+use paceline_net::fds;
+use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves};
+use paceline_node::{Answers, Handle, Headless, Options, Uplink};
+use paceline_proto::question::NodeQuestion;
+use paceline_proto::{Address, Incarnation, NodeId, Resources};
+use paceline_registry::{Lock, Node as Record, Place, machine};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+
+/// Slots kept ready beyond the CPUs.
+const SPARES: u64 = 1;
+
+pub struct Running {
+    handle: Handle,
+    service: JoinHandle<()>,
+    others: Vec<JoinHandle<()>>,
+    lock: Lock,
+    place: Place,
+    name: String,
+    /// The head was out of reach when last heard of.
+    pub headless: Arc<AtomicBool>,
+}
+
+/// Where the head is: in this process, or at the other end of a connection.
+pub enum HeadAt<'a> {
+    Here(&'a head::Running),
+    There { secured: Secured, dial: Dial },
+}
+
+pub async fn start(
+    plan: &Plan,
+    place: &Place,
+    log: &Log,
+    python: Python,
+    head: HeadAt<'_>,
+    ended: &UnboundedSender<End>,
+    up: &mut Up,
+) -> Result<Running, Failure> {
+    let wanted = plan.node.as_ref().expect("a node was planned");
+    let Some(lock) = place.lock_node(&wanted.name)? else {
+        let text = format!("node {} of cluster {} runs already", wanted.name, place.name());
+        return Err(Failure::new(Code::InUse, text).hint("--node-name lets a machine have several"));
+    };
+    let total = resources(wanted, &python)?;
+    let before = place.last_node(&wanted.name);
+    let number = before.as_ref().and_then(|record| u64::from_str_radix(&record.node, 16).ok());
+    let number = number.map_or_else(|| random().map(u64::from_le_bytes), Ok)?;
+    let incarnation = before.map_or(1, |record| record.incarnation + 1);
+
+    let seen = match &head {
+        HeadAt::Here(_) => None,
+        HeadAt::There { secured, .. } => door::own_end(&secured.socket),
+    };
+    let mut listen = wanted.listen.clone();
+    if let (true, Some(seen)) = (listen.bind_is_default && matches!(head, HeadAt::There { .. }), seen) {
+        // Whoever reaches the head over that network reaches us there, too.
+        listen.bind = seen.to_string();
+    }
+    let me = Introduction::new(Role::Node, &wanted.name, Some(python.python));
+    let door = Door { me, keys: None, serves: Serves::Node };
+    let Open { mut listener, unix, port } = door::open(&listen, door, "--node-port")?;
+    let addresses = door::told(&listen, port, seen);
+    let record = Record {
+        name: wanted.name.clone(),
+        node: format!("{number:016x}"),
+        incarnation,
+        cluster: up.cluster.clone(),
+        head: up.address.clone(),
+        address: addresses.first().map(ToString::to_string),
+        unix: unix.clone(),
+        pid: std::process::id(),
+        machine: machine(),
+        started: seconds_since_1970(),
+    };
+
+    let headless = Arc::new(AtomicBool::new(false));
+    let ended_link = Arc::new(Notify::new());
+    let options = Options {
+        config: Config {
+            name: wanted.name.clone(),
+            // Those on this machine find the socket that costs least.
+            addresses: std::iter::once(Address::Unix(unix.clone())).chain(addresses).collect(),
+            spares: SPARES,
+            heartbeat: plan.heartbeat,
+            head_lost: plan.head_lost,
+            ends_without_head: matches!(head, HeadAt::There { .. }),
+            ..Config::new(NodeId(number), Incarnation(incarnation), total)
+        },
+        command: python.command,
+        variables: Vec::new(),
+        uplink: way_up(&head),
+        headless: on_headless(&headless, &ended_link),
+        answers: Some(answers(log.clone(), &record)),
+    };
+    let (service, handle) = paceline_node::service(options);
+    let mut others = Vec::new();
+    match head {
+        HeadAt::Here(head) => {
+            let (ours, theirs) = fds::pair()?;
+            head.handle.accept(theirs);
+            handle.join(ours);
+        }
+        HeadAt::There { secured, dial } => {
+            handle.join(secured);
+            others.push(tokio::spawn(join::keep(dial, handle.clone(), ended_link, headless.clone())));
+        }
+    }
+    let service = tokio::spawn({
+        let ended = ended.clone();
+        async move {
+            service.run().await;
+            let _ = ended.send(End::Node);
+        }
+    });
+    others.push(tokio::spawn({
+        let handle = handle.clone();
+        async move {
+            loop {
+                if let Accepted::Data { socket, lease, way } = listener.accept().await {
+                    handle.offer_opened(socket, lease, way);
+                }
+            }
+        }
+    }));
+    place.write_node(&record)?;
+    up.node = Some(record.name);
+    up.resources = Some(total.to_string());
+    if up.unix.is_empty() {
+        up.unix = unix;
+    }
+    Ok(Running { handle, service, others, lock, place: place.clone(), name: wanted.name.clone(), headless })
+}
+
+fn way_up(head: &HeadAt<'_>) -> Uplink {
+    match head {
+        HeadAt::Here(head) => {
+            let head = head.handle.clone();
+            Arc::new(move |link| head.accept(link))
+        }
+        HeadAt::There { dial, .. } => {
+            let dial = dial.clone();
+            Arc::new(move |link| drop(tokio::spawn(uplink::pass_on(link, dial.clone()))))
+        }
+    }
+}
+
+fn on_headless(headless: &Arc<AtomicBool>, ended: &Arc<Notify>) -> Headless {
+    let (headless, ended) = (headless.clone(), ended.clone());
+    Arc::new(move || {
+        headless.store(true, Ordering::Relaxed);
+        ended.notify_one();
+    })
+}
+
+impl Running {
+    pub fn leave(&self, within: Duration) {
+        self.handle.leave(within);
+    }
+
+    /// Wait for its end. A record that is kept says where its head was.
+    pub async fn finish(self, keep: bool) {
+        self.handle.close();
+        let _ = self.service.await;
+        self.others.iter().for_each(JoinHandle::abort);
+        if !keep {
+            self.place.remove_node(&self.name);
+        }
+        self.lock.remove();
+    }
+}
+
+fn resources(plan: &NodePlan, python: &Python) -> Result<Resources, Failure> {
+    let cpus = plan.cpus.unwrap_or(python.cpus);
+    Resources::fractional_cpus(cpus)
+        .ok_or_else(|| failed(format!("{cpus} CPUs are more than a node can have")))
+}
+
+/// What the process around a node adds to its answers.
+fn answers(log: Log, record: &Record) -> Answers {
+    let about = json!({
+        "pid": record.pid,
+        "host": super::plan::host_name(),
+        "serves": record.address,
+        "started": record.started,
+    });
+    Arc::new(move |question| match question {
+        NodeQuestion::Status => Ok(about.to_string()),
+        NodeQuestion::Logs { lines } => Ok(log.tail(*lines)),
+        NodeQuestion::CleanLogs => {
+            log.clean().map(|()| String::new()).map_err(|error| format!("the node's log: {error}"))
+        }
+    })
+}

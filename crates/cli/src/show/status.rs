@@ -1,0 +1,112 @@
+//! A status, as people read it.
+
+use super::table;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// One line of a cluster: what it has and what of it is used.
+pub fn summary(status: &Value) -> String {
+    let cluster = &status["cluster"];
+    let name = cluster["name"].as_str().unwrap_or("?");
+    if let Some(error) = status["error"].as_str() {
+        return format!("{name}: {error}");
+    }
+    let address = cluster["address"].as_str().unwrap_or("this machine only");
+    let nodes = list(status, "nodes");
+    let here: Vec<&Value> = nodes.iter().filter(|node| node["state"] != "away").copied().collect();
+    let away = nodes.len() - here.len();
+    let mut parts = vec![format!("{name}  {address}"), plural(here.len(), "node")];
+    if away > 0 {
+        parts.push(format!("{away} away"));
+    }
+    for (resource, (used, total)) in sums(&here) {
+        parts.push(format!("{resource} {} of {} used", amount(&resource, used), amount(&resource, total)));
+    }
+    parts.push(plural(list(status, "clients").len(), "client"));
+    parts.join("  ")
+}
+
+/// Tables of nodes, clients and leases.
+pub fn details(status: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    let text = |value: &Value| match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    let nodes = list(status, "nodes");
+    if !nodes.is_empty() {
+        let rows = nodes.iter().map(|node| {
+            let slots = list(node, "slots");
+            let leased = slots.iter().filter(|slot| slot["state"] == "leased").count();
+            vec![
+                text(&node["name"]),
+                text(&node["state"]),
+                text(&node["link"]),
+                text(&node["address"]),
+                usage(node),
+                format!("{leased} of {}", slots.len()),
+                text(&node["node"]),
+            ]
+        });
+        let heads = ["  node", "state", "link", "address", "used", "slots", "number"];
+        lines.extend(indented(&heads, rows.collect()));
+    }
+    let clients = list(status, "clients");
+    if !clients.is_empty() {
+        let rows = clients.iter().map(|client| {
+            vec![
+                text(&client["name"]),
+                text(&client["link"]),
+                text(&client["leases"]),
+                text(&client["client"]),
+            ]
+        });
+        lines.extend(indented(&["  client", "link", "leases", "number"], rows.collect()));
+    }
+    lines
+}
+
+fn indented(heads: &[&str], mut rows: Vec<Vec<String>>) -> Vec<String> {
+    for row in &mut rows {
+        row[0] = format!("  {}", row[0]);
+    }
+    table(heads, rows)
+}
+
+fn usage(node: &Value) -> String {
+    let parts = sums(&[node]).into_iter().map(|(resource, (used, total))| {
+        format!("{resource} {} of {}", amount(&resource, used), amount(&resource, total))
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// What nodes have together and what of it is used, by resource.
+fn sums(nodes: &[&Value]) -> BTreeMap<String, (f64, f64)> {
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for node in nodes {
+        for (resource, total) in node["total"].as_object().into_iter().flatten() {
+            let total = total.as_f64().unwrap_or(0.0);
+            let free = node["free"][resource].as_f64().unwrap_or(0.0);
+            let sum = sums.entry(resource.clone()).or_default();
+            *sum = (sum.0 + (total - free), sum.1 + total);
+        }
+    }
+    sums
+}
+
+fn amount(resource: &str, amount: f64) -> String {
+    if resource == "memory" {
+        return format!("{:.1}G", amount / f64::from(1 << 30));
+    }
+    let rounded = (amount * 10_000.0).round() / 10_000.0;
+    format!("{rounded}")
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> Vec<&'a Value> {
+    value[name].as_array().into_iter().flatten().collect()
+}
+
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

@@ -1,0 +1,46 @@
+//! Passing data connections on to another node, for a client that cannot reach it.
+//!
+//! * RL-1: they are sealed between their ends; nothing here could read them.
+//! * RL-2: what one side does not take holds up the other, and nothing else.
+
+use paceline_proto::open::{Header, Kind};
+use paceline_proto::{Address, LeaseId};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+/// How long one address of the other node is tried.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pass a data connection on to the node at these addresses.
+pub(crate) fn pass_on(client: OwnedFd, lease: LeaseId, addresses: Vec<Address>) {
+    tokio::spawn(async move {
+        if let Err(error) = pass_bytes_on(client, lease, &addresses).await {
+            tracing::warn!(%error, ?addresses, "a data connection could not be passed on");
+        }
+    });
+}
+
+async fn pass_bytes_on(client: OwnedFd, lease: LeaseId, addresses: &[Address]) -> io::Result<()> {
+    let mut client = TcpStream::from_std(std::net::TcpStream::from(client))?;
+    let mut node = reach(addresses).await?;
+    node.set_nodelay(true)?;
+    node.write_all(&Header { kind: Kind::Relayed, id: lease.0 }.encode()).await?;
+    tokio::io::copy_bidirectional(&mut client, &mut node).await?;
+    Ok(())
+}
+
+async fn reach(addresses: &[Address]) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "it has no address");
+    for address in addresses {
+        let Address::Tcp { host, port } = address else { continue };
+        match tokio::time::timeout(PATIENCE, TcpStream::connect((host.as_str(), *port))).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_elapsed) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,119 @@
+//! The ways to the slots of leases that are on other machines, or at least in other processes.
+//!
+//! Owns: where nodes are, what opens each lease, and the threads that dial. Used by clients of a cluster at an address,
+//! whether they are programs or slots.
+
+use crate::dialer::Dialer;
+use crate::host::Opened;
+use crate::session::Shared;
+use paceline_net::secure;
+use paceline_proto::control::HeadToClient;
+use paceline_proto::{Address, LeaseId, LeaseSecret, NodeId};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+/// How long one attempt at a data connection may take; then another way is looked for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Whether the short ways of one machine are left out, as if every peer were far away.
+pub(crate) fn is_local_off() -> bool {
+    std::env::var_os("PACELINE_LOCAL").is_some_and(|value| value == "off")
+}
+
+pub(crate) struct Routes {
+    dialer: Dialer,
+    session: Weak<Shared>,
+    nodes: HashMap<NodeId, Vec<Address>>,
+    leases: HashMap<LeaseId, Route>,
+}
+
+struct Route {
+    node: NodeId,
+    secret: LeaseSecret,
+    /// Where another node passes connections on, if the node itself was out of reach.
+    via: Option<Vec<Address>>,
+}
+
+impl Routes {
+    pub(crate) fn new() -> Routes {
+        Routes { dialer: Dialer::new(), session: Weak::new(), nodes: HashMap::new(), leases: HashMap::new() }
+    }
+
+    pub(crate) fn deliver_to(&mut self, session: Weak<Shared>) {
+        self.session = session;
+    }
+
+    pub(crate) fn on_head(&mut self, message: &HeadToClient) {
+        match message {
+            HeadToClient::NodeAt { node, addresses, .. } => {
+                let far = is_local_off();
+                let usable = addresses.iter().filter(|address| !(far && address.is_unix()));
+                self.nodes.insert(*node, usable.cloned().collect());
+            }
+            HeadToClient::Via { lease, addresses, .. } => {
+                if let Some(route) = self.leases.get_mut(lease) {
+                    let usable = addresses.iter().filter(|address| !address.is_unix());
+                    route.via = Some(usable.cloned().collect());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn on_granted(&mut self, lease: LeaseId, node: NodeId, secret: LeaseSecret) {
+        self.leases.insert(lease, Route { node, secret, via: None });
+    }
+
+    pub(crate) fn forget(&mut self, lease: LeaseId) {
+        self.leases.remove(&lease);
+    }
+
+    /// Whether it is known where the lease's node is. In a cluster inside of one process it is nowhere.
+    pub(crate) fn knows(&self, lease: LeaseId) -> bool {
+        self.leases.get(&lease).is_some_and(|route| self.nodes.contains_key(&route.node))
+    }
+
+    pub(crate) fn open(&self, lease: LeaseId) -> Opened {
+        let Some(route) = self.leases.get(&lease) else {
+            return Opened::Failed(io::ErrorKind::NotFound.into());
+        };
+        let relayed = route.via.is_some();
+        let Some(addresses) = route.via.clone().or_else(|| self.nodes.get(&route.node).cloned()) else {
+            return Opened::Failed(io::Error::new(
+                io::ErrorKind::AddrNotAvailable,
+                "the head has not said where the node is",
+            ));
+        };
+        let (secret, session) = (route.secret, self.session.clone());
+        let job = move || {
+            let deadline = Instant::now() + PATIENCE;
+            let dial = if relayed { secure::dial_relayed } else { secure::dial_data };
+            let result = dial(&addresses, lease, secret, deadline).map(|(secured, _)| secured);
+            if let Some(session) = session.upgrade() {
+                session.on_dialed(lease, result.map_err(io::Error::from));
+            }
+        };
+        self.dialer.dial(Box::new(job)).map_or_else(Opened::Failed, |()| Opened::Later)
+    }
+
+    /// Have another link to the head opened by this.
+    pub(crate) fn reach_head(
+        &self,
+        dial: impl FnOnce() -> io::Result<secure::Secured> + Send + 'static,
+    ) -> Opened {
+        let session = self.session.clone();
+        let job = move || {
+            let result = dial();
+            if let Some(session) = session.upgrade() {
+                session.on_head_dialed(result);
+            }
+        };
+        self.dialer.dial_first(Box::new(job)).map_or_else(Opened::Failed, |()| Opened::Later)
+    }
+
+    pub(crate) fn close(&self) {
+        self.dialer.close();
+    }
+}

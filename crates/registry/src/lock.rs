@@ -1,0 +1,47 @@
+//! A file that is locked for as long as its process lives.
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Held until dropped. The kernel lets go of it when the process ends, however it ends.
+pub struct Lock {
+    _file: OwnedFd,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Take it, or none if another process has it.
+    pub fn take(path: &Path) -> io::Result<Option<Lock>> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        loop {
+            let file = open(path, flags, Mode::RUSR | Mode::WUSR)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            // Whoever had it before may have removed the file between our opening and our locking it.
+            let same = rustix::fs::stat(path).is_ok_and(|there| {
+                rustix::fs::fstat(&file)
+                    .is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
+            });
+            if same {
+                return Ok(Some(Lock { _file: file, path: path.to_owned() }));
+            }
+        }
+    }
+
+    /// Whether some process has it.
+    pub fn is_held(path: &Path) -> bool {
+        let Ok(file) = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return false };
+        flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    }
+
+    /// Remove the file, then let go of it.
+    pub fn remove(self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,366 @@
+"""Heads and nodes as processes: how they come, go, and are killed, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paceline as pl
+from paceline._cli import program
+from support.daemons import Commands, abstract_sockets
+from support.processes import children_of, process
+from support.scripts import start_script
+from support.terminal import shell_in_terminal
+from support.waiting import wait_until
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def paceline(tmp_path: Path) -> Iterator[Commands]:
+    commands = Commands(tmp_path / "home")
+    yield commands
+    commands.end()
+
+
+def resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def is_gone(pid: int) -> bool:
+    return process(pid) is None
+
+
+def alive(paceline: Commands) -> list[Any]:
+    return [one.pid for one in paceline.processes()]
+
+
+def test_a_head_without_any_node(paceline: Commands) -> None:
+    up = paceline.start("--no-node")
+    assert up["node"] is None
+    assert paceline.status()["nodes"] == []
+    assert children_of(up["pid"]) == []
+    paceline("stop").ok()
+    up = paceline.start("--cpus", "0")
+    assert paceline.status()["nodes"] == []
+    paceline("stop").ok()
+    paceline.assert_nothing_left()
+
+
+def test_a_machine_joins_and_leaves_by_one_command_each(paceline: Commands, tmp_path: Path) -> None:
+    head = paceline.start("--no-node")
+    other = Commands(tmp_path / "other", paceline.marker)
+    told = other("join", head["address"], "--token", head["token"], "--cpus", "1", "--node-port", "0").ok()
+    assert f"has joined cluster default at {head['address']}" in told.out
+    [node] = paceline.status()["nodes"]
+    assert (node["state"], node["total"]["cpus"], node["link"]) == ("up", 1, "tcp+tls")
+    [line] = other("status").ok().out.splitlines()
+    assert head["address"] in line, "the other machine asks the head by the key it has got"
+    again = other("join", head["address"], "--cpus", "1").ok()
+    assert "runs already" in again.err
+    assert "has left cluster default" in other("stop").ok().err
+    assert other.files() == []
+    assert paceline.status()["nodes"] == []
+
+
+def test_a_token_is_good_for_one_join(paceline: Commands, tmp_path: Path) -> None:
+    head = paceline.start("--no-node")
+    first = Commands(tmp_path / "first", paceline.marker)
+    second = Commands(tmp_path / "second", paceline.marker)
+    first.join(head["address"], "first", "--cpus", "1", "--token", head["token"])
+    told = second("join", head["address"], "--node-name", "second", "--token", head["token"], "--cpus", "1")
+    assert told.code == 5
+    assert "paceline token" in told.err
+    assert second.files() == []
+    token = paceline("token", "--json").ok().json["token"]
+    second.join(head["address"], "second", "--cpus", "1", "--token", token)
+    wait_until(lambda: sorted(paceline.nodes()) == ["first", "second"], "both nodes")
+
+
+def test_without_or_with_a_wrong_key_nobody_comes_in(paceline: Commands, tmp_path: Path) -> None:
+    head = paceline.start("--no-node")
+    other = Commands(tmp_path / "other", paceline.marker)
+    told = other("join", head["address"], "--cpus", "1")
+    assert told.code == 5
+    assert head["address"] in told.err
+    told = other("join", head["address"], "--cpus", "1", PACELINE_KEY="ab" * 32)
+    assert told.code == 5
+    assert "key" in told.err
+    told = other("status", "--address", head["address"], PACELINE_KEY="ab" * 32)
+    assert told.code != 0 or "key" in told.out
+    assert paceline.status()["nodes"] == []
+
+
+def test_a_password_opens_the_cluster(paceline: Commands, tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("correct horse\n")
+    secret.chmod(0o600)
+    head = paceline.start("--no-node", "--password-file", str(secret))
+    other = Commands(tmp_path / "other", paceline.marker)
+    told = other("join", head["address"], "--cpus", "1", PACELINE_PASSWORD="wrong")
+    assert told.code == 5
+    other.join(head["address"], "b", "--cpus", "1", "--password-file", str(secret))
+    wait_until(lambda: paceline.nodes() == ["b"], "the node")
+
+
+def test_stop_ends_the_nodes_of_other_machines(paceline: Commands, tmp_path: Path) -> None:
+    head = paceline.start("--no-node")
+    others = [Commands(tmp_path / name, paceline.marker) for name in ("a", "b")]
+    for other in others:
+        token = paceline("token", "--json").ok().json["token"]
+        other.join(head["address"], other.home.name, "--cpus", "1", "--token", token)
+    wait_until(lambda: len(paceline.nodes()) == 2, "two nodes")
+    before = set(abstract_sockets())
+    paceline("stop").ok()
+    paceline.assert_nothing_left()
+    assert [other.files() for other in others] == [[], []]
+    gone = before & set(abstract_sockets())
+    assert not {name for name in gone if any(name.endswith(mine) for mine in (head["unix"],))}
+
+
+def test_a_killed_node_disappears_and_the_total_shrinks(paceline: Commands) -> None:
+    head = paceline.start("--no-node", PACELINE_HEARTBEAT="200ms")
+    node = paceline.join(head["address"], "a", "--cpus", "2", PACELINE_HEARTBEAT="200ms")
+    wait_until(lambda: paceline.nodes() == ["a"], "the node")
+    wait_until(lambda: len(paceline.processes()) > 2, "its zygote")
+    os.kill(node["pid"], signal.SIGKILL)
+    wait_until(lambda: paceline.status()["nodes"] == [], "the node to be given up")
+    assert "0 nodes" in paceline("status").ok().out
+    wait_until(lambda: alive(paceline) == [head["pid"]], "its processes to end", state=paceline.processes)
+    again = paceline.join(head["address"], "a", "--cpus", "2", PACELINE_HEARTBEAT="200ms")
+    assert again["pid"] != node["pid"]
+    wait_until(lambda: paceline.nodes() == ["a"], "the node again")
+
+
+def test_a_killed_head_can_be_started_again(paceline: Commands) -> None:
+    head = paceline.start("--no-node")
+    port = head["address"].rpartition(":")[2]
+    paceline.join(head["address"], "a", "--cpus", "1")
+    os.kill(head["pid"], signal.SIGKILL)
+    wait_until(lambda: is_gone(head["pid"]), "the head to be gone")
+    assert "no active cluster" in paceline("status").ok().out or "error" in paceline("status", "--json").out
+    again = paceline.start("--no-node", "--port", port)
+    assert again["address"] == head["address"]
+    wait_until(lambda: paceline.nodes() == ["a"], "the node to find the head again")
+    paceline("stop").ok()
+    paceline.assert_nothing_left()
+
+
+def test_the_head_alone_is_stopped_and_nodes_wait(paceline: Commands) -> None:
+    head = paceline.start("--no-node")
+    node = paceline.join(head["address"], "a", "--cpus", "1")
+    paceline("stop", "--head").ok()
+    assert is_gone(head["pid"])
+    assert not is_gone(node["pid"])
+    paceline.start("--no-node", "--port", head["address"].rpartition(":")[2])
+    wait_until(lambda: paceline.nodes() == ["a"], "the node to come back")
+    paceline("stop", "--node").ok()
+    assert is_gone(node["pid"])
+    assert paceline.status()["nodes"] == []
+
+
+def test_without_a_head_nodes_end_by_themselves(paceline: Commands) -> None:
+    quick = {"PACELINE_HEAD_LOST": "1s", "PACELINE_HEARTBEAT": "100ms"}
+    head = paceline.start("--no-node", **quick)
+    node = paceline.join(head["address"], "a", "--cpus", "1", **quick)
+    os.kill(head["pid"], signal.SIGKILL)
+    wait_until(lambda: is_gone(node["pid"]), "the node to end", timeout=10)
+    wait_until(lambda: not paceline.processes(), "everything to end", state=paceline.processes)
+
+
+def test_a_killed_head_takes_its_own_slots_with_it(paceline: Commands) -> None:
+    head = paceline.start("--cpus", "2")
+    wait_until(lambda: len(paceline.processes()) >= 3, "zygote and slots")
+    os.kill(head["pid"], signal.SIGKILL)
+    wait_until(lambda: not paceline.processes(), "everything to end", state=paceline.processes)
+    assert paceline("status").ok().out == "no active cluster\n"
+    paceline("stop").ok()
+    assert paceline.files() == [], "what a killed head has left goes with the next stop"
+
+
+def test_a_node_that_is_told_to_end_leaves(paceline: Commands) -> None:
+    head = paceline.start("--no-node")
+    node = paceline.join(head["address"], "a", "--cpus", "1")
+    wait_until(lambda: paceline.nodes() == ["a"], "the node")
+    began = time.monotonic()
+    os.kill(node["pid"], signal.SIGTERM)
+    wait_until(lambda: is_gone(node["pid"]), "the node to end")
+    assert time.monotonic() - began < 4, "it had nothing to wait for"
+    assert paceline.status()["nodes"] == [], "the head knows at once"
+
+
+def test_a_node_is_drained(paceline: Commands) -> None:
+    head = paceline.start("--no-node")
+    node = paceline.join(head["address"], "a", "--cpus", "1")
+    paceline.join(head["address"], "b", "--cpus", "1")
+    wait_until(lambda: len(paceline.nodes()) == 2, "both nodes")
+    told = paceline("node", "drain", "nobody")
+    assert told.code == 1
+    assert "a, b" in told.err
+    paceline("node", "drain", "a", "--wait").ok()
+    assert paceline.nodes() == ["b"]
+    wait_until(lambda: is_gone(node["pid"]), "the node to end")
+
+
+def test_the_node_beside_the_head_is_drained_and_the_head_goes_on(paceline: Commands) -> None:
+    up = paceline.start("--cpus", "1")
+    paceline("node", "drain", up["node"], "--wait").ok()
+    assert paceline.status()["nodes"] == []
+    wait_until(lambda: alive(paceline) == [up["pid"]], "its slots to end", state=paceline.processes)
+
+
+def test_head_and_node_are_small_when_idle(paceline: Commands) -> None:
+    head = paceline.start("--cpus", "1")
+    node = paceline.join(head["address"], "a", "--cpus", "1")
+    wait_until(lambda: len(paceline.nodes()) == 2, "both nodes")
+    for _ in range(20):
+        paceline("status").ok()
+    assert resident(head["pid"]) <= 30 * MEGABYTE, "head and node in one process"
+    assert resident(node["pid"]) <= 30 * MEGABYTE
+
+
+def test_a_closed_terminal_ends_nothing_that_was_started_in_it(paceline: Commands) -> None:
+    shell = shell_in_terminal("")
+    try:
+        home, python = paceline.home, sys.executable
+        shell.type(
+            f"PACELINE_TEST_RUN={paceline.marker} PACELINE_HOME={home} PACELINE_PYTHON={python} "
+            f"{program()} start --port 0 --cpus 1\n"
+        )
+        wait_until(lambda: "paceline stop" in shell.output(), "the cluster", state=shell.output)
+        shell.hang_up()
+        shell.wait()
+    finally:
+        shell.end()
+    assert len(paceline.status()["nodes"]) == 1
+    paceline("stop").ok()
+
+
+def test_a_foreground_cluster_ends_with_ctrl_c(paceline: Commands) -> None:
+    running = subprocess.Popen(
+        [program(), "start", "--port", "0", "--cpus", "1", "--foreground"],
+        env=paceline.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert running.stdout is not None
+        assert "is up" in running.stdout.readline()
+        assert paceline.status()["cluster"]["pid"] == running.pid
+        running.send_signal(signal.SIGINT)
+        assert running.wait(10) == 0
+    finally:
+        running.kill()
+        running.wait()
+    paceline.assert_nothing_left()
+
+
+def test_other_processes_of_the_user_cannot_read_a_daemon(paceline: Commands) -> None:
+    head = paceline.start("--cpus", "1", PACELINE_KEY="cd" * 32)
+    # Files of a process that may not be dumped belong to root, whoever runs it.
+    if os.getuid() != 0:
+        assert Path(f"/proc/{head['pid']}/environ").stat().st_uid == 0
+    wait_until(lambda: len(paceline.processes()) >= 3, "zygote and slots")
+    for one in paceline.processes():
+        if one.pid != head["pid"]:
+            environment = Path(f"/proc/{one.pid}/environ").read_bytes()
+            assert b"cd" * 32 not in environment, one
+    key = paceline.home / "clusters/default/key"
+    assert key.stat().st_mode & 0o777 == 0o600
+
+
+# From Python.
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_parts_are_started_from_python_and_waited_for(home: Path) -> None:
+    head = pl.start_head(port=0, cpus=0)
+    assert pl.is_head_running()
+    assert not pl.is_node_running()
+    node = pl.start_node(head.address or "", cpus=1, port=0)
+    assert pl.is_node_running()
+    assert head.is_running()
+    assert node.is_running()
+    assert not node.wait(0.05)
+    node.terminate()
+    assert node.wait(10)
+    assert not pl.is_node_running()
+    head.terminate()
+    head.terminate()
+    assert head.wait(10)
+    assert not pl.is_head_running()
+    assert not home.exists()
+
+
+def test_what_goes_wrong_is_raised(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(pl.PacelineError, match=rf"127.0.0.1:{port} is in use"):
+            pl.start_head(port=port, cpus=0)
+    with pytest.raises(pl.PacelineError, match=rf"no head answers at 127.0.0.1:{port}"):
+        pl.start_node(f"127.0.0.1:{port}", cpus=1)
+    assert not home.exists()
+
+
+def test_a_cluster_of_several_nodes_for_tests() -> None:
+    with pl.local_cluster(nodes=3, cpus=1) as cluster:
+        pids = [daemon.pid for daemon in [cluster.head, *cluster.nodes]]
+        assert len(set(pids)) == 4
+        assert [node.node for node in cluster.nodes] == ["node1", "node2", "node3"]
+        assert ":" in cluster.address
+    assert all(is_gone(pid) for pid in pids)
+
+
+def test_daemons_end_with_the_program_that_started_them(home: Path) -> None:
+    text = """
+        import time
+        import paceline as pl
+        head = pl.start_head(port=0, cpus=1)
+        print(head.pid, flush=True)
+        time.sleep(60)
+        """
+    with start_script(text, env={"PACELINE_HOME": str(home)}) as script:
+        pid = int(wait_until(lambda: script.output().endswith("\n") and script.output(), "the head", state=script.errors))
+        assert not is_gone(pid)
+        os.kill(script.pid, signal.SIGKILL)
+        wait_until(lambda: is_gone(pid), "the head to end with its program")
+        wait_until(lambda: not home.exists(), "its files to go")
+
+
+def test_a_detached_head_outlives_its_handle(home: Path) -> None:
+    head = pl.start_head(port=0, cpus=0, detached=True)
+    pid = head.pid
+    del head
+    assert not is_gone(pid)
+    done = subprocess.run([program(), "stop"], timeout=20, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert is_gone(pid)
+
+
+def test_a_blocking_start(home: Path) -> None:
+    text = """
+        import paceline as pl
+        pl.start_head(port=0, cpus=0, foreground=True)
+        print("over", flush=True)
+        """
+    with start_script(text, env={"PACELINE_HOME": str(home)}) as script:
+        wait_until(lambda: pl.is_head_running() and (home / "clusters/default/cluster.json").exists(), "the head")
+        assert script.output() == ""
+        done = subprocess.run([program(), "stop"], timeout=20, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert script.wait().ok().stdout == "over\n"
