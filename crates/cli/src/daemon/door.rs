@@ -24,11 +24,11 @@ pub fn open(listen: &Listen, door: Door, flag: &str) -> Result<Open, Failure> {
     let host = host(&listen.bind);
     let at = |port| Address::Tcp { host: host.clone(), port };
     // A name of its own for each attempt: the socket of one that failed may close a moment later.
-    let bind = |port| {
+    let bind = |port| -> io::Result<(Listener, Address)> {
         let unix = unix_name()?;
         Ok((Listener::bind(&[unix.clone(), at(port)], door.clone())?, unix))
     };
-    let bound: io::Result<_> = match bind(listen.port) {
+    let bound = match bind(listen.port) {
         Err(error) if listen.any_port && error.kind() == io::ErrorKind::AddrInUse => bind(0),
         bound => bound,
     };
