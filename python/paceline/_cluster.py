@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         queue_bytes: int | None
         result_bytes: int | None
 
-
     class Size(TypedDict):
         """What a cluster inside this program has beside CPUs."""
 
@@ -80,9 +79,7 @@ class Cluster(_Holder):
     2
     """
 
-    def __init__(
-        self, cpus: int, name: str | None, limits: Limits | None = None, target: Target | None = None
-    ) -> None:
+    def __init__(self, cpus: int, name: str | None, limits: Limits | None = None, target: Target | None = None) -> None:
         self.name = name
         self._cpus = cpus
         self._target = target

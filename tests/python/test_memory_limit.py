@@ -152,7 +152,7 @@ def test_how_much_a_node_has(memory: int | str | None) -> None:
                 huge(0)
 
 
-@pytest.mark.parametrize("memory", ["much", "0", "-5GB", "5 apples"])
+@pytest.mark.parametrize("memory", ["much", "-5GB", "5 apples"])
 def test_what_is_no_amount_of_memory(memory: str) -> None:
     with pytest.raises(pl.PacelineError, match="is no amount of memory"):
         pl.connect(cpus=1, memory=memory)
