@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         queue_bytes: int | None
         result_bytes: int | None
 
-
     class Size(TypedDict):
         """What a cluster inside this program has beside CPUs."""
 

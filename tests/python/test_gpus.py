@@ -186,6 +186,6 @@ def test_without_a_driver_gpus_are_refused_and_the_rest_works(monkeypatch: pytes
 
 def test_small_gpus_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     with gpus(monkeypatch, "2x16GB"):
-        assert pl.remote(gpus=1, gpu_memory="12GB")(seen)() in ("0", "1")
+        assert pl.remote(gpus=1, min_gpu_memory="12GB")(seen)() in ("0", "1")
         with pytest.raises(pl.NoResources, match="GPU"):
-            pl.remote(gpus=1, gpu_memory="24GB")(seen)()
+            pl.remote(gpus=1, min_gpu_memory="24GB")(seen)()

@@ -53,10 +53,12 @@ def test_it_ends_within_a_second_and_nothing_else_does(two: pl.Cluster, tmp_path
     took = time.monotonic() - float(crossing.read_text())
     assert took < 1, f"known {took:.3f} s after it took too much"
     error = caught.value
-    assert error.own_limit and error.out_of_memory == "yes"
-    assert error.limit == LIMIT and error.peak > LIMIT
+    assert error.own_limit
+    assert error.out_of_memory == "yes"
+    assert error.limit == LIMIT < error.peak
     assert "(take) died with slot" in str(error)
-    assert "it took more memory than it may: " in str(error) and " of 200 MiB" in str(error)
+    assert "it took more memory than it may: " in str(error)
+    assert " of 200 MiB" in str(error)
     assert "hint: raise its memory=" in str(error)
     assert others.result(timeout=20) == pid, "the neighbour has not noticed"
     assert limited(20) == 2, "the node neither"
@@ -96,7 +98,8 @@ def test_what_a_task_starts_counts(two: pl.Cluster) -> None:
     with pytest.raises(pl.OutOfMemory) as caught:
         pl.remote(memory=LIMIT)(parent)()
     assert time.monotonic() - began < 15
-    assert caught.value.own_limit and caught.value.peak > LIMIT
+    assert caught.value.own_limit
+    assert caught.value.peak > LIMIT
 
 
 def test_forked_children_share_what_they_share(two: pl.Cluster) -> None:
@@ -152,7 +155,7 @@ def test_how_much_a_node_has(memory: int | str | None) -> None:
                 huge(0)
 
 
-@pytest.mark.parametrize("memory", ["much", "0", "-5GB", "5 apples"])
+@pytest.mark.parametrize("memory", ["much", "-5GB", "5 apples"])
 def test_what_is_no_amount_of_memory(memory: str) -> None:
     with pytest.raises(pl.PacelineError, match="is no amount of memory"):
         pl.connect(cpus=1, memory=memory)
@@ -185,7 +188,7 @@ def test_the_kernel_helps_where_it_may(tmp_path: Path) -> None:
         assert (Path(group) / "cgroup.procs").read_text().split() == [str(pid)]
         assert 300 * MEBIBYTE < int((Path(group) / "memory.limit_in_bytes").read_text()) < 330 * MEBIBYTE
     wait_until(lambda: set(groups()) <= before, "the group is gone")
-    script = f"""
+    script = """
         import os, signal
         import paceline as pl
         pl.connect(cpus=1)
