@@ -35,6 +35,8 @@ fn config(cpus: u64, spares: u64) -> Config {
         more: Resources::default(),
         resources: Vec::new(),
         cpus,
+        gpus: paceline::hardware::Gpus::Auto,
+        memory: paceline::hardware::Memory::Auto,
         spares,
         command: player::command(),
         variables: vec![player::variable()],

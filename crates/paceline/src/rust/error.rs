@@ -101,6 +101,7 @@ impl fmt::Display for Death {
         }
         let (said, memory) = match self.out_of_memory {
             OutOfMemory::Yes(memory) => ("out of memory", memory),
+            OutOfMemory::Exceeded(memory) => ("it took more memory than it may", memory),
             OutOfMemory::Likely(memory) => ("likely out of memory", memory),
             OutOfMemory::No => return Ok(()),
         };
