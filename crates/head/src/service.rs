@@ -261,7 +261,8 @@ impl Service {
     }
 
     fn finish_stop(&mut self, links: &Links) {
-        let left: Vec<String> = links.nodes().into_iter().map(node_name).collect();
+        // Those that did not go, and those that were out of reach.
+        let left: Vec<String> = self.core.status().nodes.into_iter().map(|node| node.name).collect();
         for asker in self.stopping.take().into_iter().flatten() {
             links.answer(asker, Ok(json!({"stopped": true, "left": left}).to_string()));
         }
