@@ -48,8 +48,8 @@ pub async fn start(
     let before = place.last_head();
     let cluster = before.as_ref().and_then(|record| u128::from_str_radix(&record.cluster, 16).ok());
     let cluster = ClusterId(cluster.map_or_else(|| random().map(u128::from_le_bytes), Ok)?);
-    let epoch = before.map_or(1, |record| record.epoch + 1);
-    let mut config = Config::new(cluster, Epoch(epoch), random()?);
+    let epoch = Epoch(before.map_or(0, |record| record.epoch)).next(u32::from_le_bytes(random()?));
+    let mut config = Config::new(cluster, epoch, random()?);
     config.settle = plan.head_lost;
     config.heartbeat = plan.heartbeat;
     config.head_lost = plan.head_lost;
@@ -58,7 +58,7 @@ pub async fn start(
     let record = Record {
         name: place.name().into(),
         cluster: format!("{:032x}", cluster.0),
-        epoch,
+        epoch: epoch.0,
         address,
         unix,
         pid: std::process::id(),
@@ -132,7 +132,8 @@ impl Running {
         self.handle.close();
         let over = self.service.await;
         self.door.abort();
-        if keep {
+        let superseded = matches!(over, Ok(Over::Superseded { .. }));
+        if keep || superseded {
             // The next head of this cluster takes its place.
             drop(self.lock);
         } else {
@@ -142,8 +143,10 @@ impl Running {
         match over {
             Ok(Over::Superseded { by }) => {
                 let name = self.place.name();
-                let text =
-                    format!("another head of cluster {name} was started after this one, as its start {by}");
+                let text = format!(
+                    "another head of cluster {name} was started after this one, as start {}",
+                    by.number()
+                );
                 Some(Failure::new(Code::Refused, text).hint("only the one that was started last may go on"))
             }
             Ok(Over::Closed) | Err(_) => None,
@@ -164,7 +167,7 @@ impl Steward for Butler {
         let about = json!({
             "name": self.record.name,
             "id": self.record.cluster,
-            "epoch": self.record.epoch,
+            "epoch": Epoch(self.record.epoch).number(),
             "address": self.record.address,
             "version": self.record.version,
             "pid": self.record.pid,
