@@ -74,7 +74,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
     monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "client"))
     monkeypatch.setenv("PACELINE_HEARTBEAT", BEAT)
     paceline = Commands(tmp_path / "home")
-    head = paceline.start("--no-node", PACELINE_HEARTBEAT=BEAT)
+    head = paceline.start("--no-node", PACELINE_HEARTBEAT=BEAT, PACELINE_CLIENT_LOST="4s")
     far = Far(paceline, tmp_path, head, Proxy(head["address"]))
     try:
         far.join("a")
@@ -183,6 +183,25 @@ def test_a_forked_child_has_a_client_of_its_own(near: dict[str, Any]) -> None:
             os._exit(4)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert square(6) == 36, "the parent's goes on"
+
+
+def test_a_client_that_is_killed_here_is_known_to_be_gone_at_once(near: dict[str, Any], tmp_path: Path) -> None:
+    mark = tmp_path / "running"
+    script = f"""
+        import time, paceline as pl
+        def long():
+            open({str(mark)!r}, "w").close()
+            time.sleep(300)
+        with pl.connect({near["address"]!r}):
+            pl.remote(long)()
+    """
+    with start_script(script) as client:
+        wait_until(mark.exists, "the task to run", 30)
+        client.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        with pl.connect(near["address"]) as cluster:
+            wait_until(lambda: cluster.status()["leases"] == [], "its lease to end", 10, cluster.status)
+            assert time.monotonic() - killed < 5, "much sooner than one that is only out of reach"
 
 
 def test_a_cluster_that_is_stopped_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +394,7 @@ def test_a_client_that_is_killed_frees_everything(far: Far, tmp_path: Path) -> N
     """
     with start_script(script) as client:
         wait_until(mark.exists, "the task to run", 30)
-        client.signal(signal.SIGKILL)
+        client.send_signal(signal.SIGKILL)
         wait_until(lambda: far.paceline.status()["leases"] == [], "its leases to end", 20, far.paceline.status)
     with far.connect():
         assert square(3) == 9
