@@ -33,7 +33,10 @@ async fn client(head: &Handle, client: ClientId) -> Client {
     let (ours, theirs) = fds::pair().unwrap();
     head.accept(theirs);
     let (sender, mut receiver) = control::channel(ours).unwrap();
-    sender.send(&ClientToHead::Hello { client, name: String::new(), leases: vec![], met: None }, vec![]);
+    sender.send(
+        &ClientToHead::Hello { client, name: String::new(), leases: vec![], met: None, under: None },
+        vec![],
+    );
     assert!(matches!(next(&mut receiver).await, HeadToClient::Welcome { .. }));
     (sender, receiver)
 }
@@ -45,7 +48,19 @@ async fn node(head: &Handle) -> Node {
     let total = Resources::cpus(2);
     let (incarnation, name) = (Incarnation(1), String::new());
     let (leases, met, addresses) = (vec![], None, vec![]);
-    sender.send(&NodeToHead::Join { node: NODE, incarnation, name, total, leases, met, addresses }, vec![]);
+    sender.send(
+        &NodeToHead::Join {
+            node: NODE,
+            incarnation,
+            name,
+            total,
+            leases,
+            met,
+            addresses,
+            facts: Default::default(),
+        },
+        vec![],
+    );
     assert!(matches!(next(&mut receiver).await, HeadToNode::Welcome { .. }));
     (sender, receiver)
 }

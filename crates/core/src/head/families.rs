@@ -10,6 +10,8 @@ impl Head {
         (client.under, client.orphan) = (Some(lease), true);
         let held = |lease: &&Lease| lease.state.is_somebodys() && lease.client != id;
         let parent = self.leases.get(&lease).filter(held).map(|lease| &self.clients[&lease.client]);
+        // One whose own place is not known yet has none to give.
+        let parent = parent.filter(|parent| !parent.orphan);
         if let Some((root, depth)) =
             parent.map(|parent| (parent.root, parent.depth + 1)).filter(|it| it.0 != id)
         {
@@ -17,6 +19,8 @@ impl Head {
             let client = self.clients.get_mut(&id).expect("seen above");
             (client.root, client.depth, client.orphan) = (root, depth, false);
             self.join_family(id);
+            let own: Vec<LeaseId> = self.clients[&id].leases.values().flatten().copied().collect();
+            own.into_iter().for_each(|lease| self.place_under(lease));
         }
         self.note_hunger(id);
         self.dirty = true;
@@ -58,9 +62,10 @@ impl Head {
 
     /// Enter the lease into the books of its node and its family.
     pub(super) fn count(&mut self, id: LeaseId) {
-        let Lease { client, node, state, .. } = self.leases[&id];
+        let Lease { client, node, shape, devices, state, .. } = self.leases[&id];
         let needs = self.leases[&id].needs();
         self.change_node(node, |node| {
+            node.devices.take(&shape.needs, devices);
             node.used = node.used.plus(&needs);
             if state.is_returning() {
                 node.returning = node.returning.plus(&needs);
@@ -68,9 +73,9 @@ impl Head {
         });
         if state.is_somebodys() {
             self.change_family(client, |family| {
-                family.used = family.used.plus(&needs);
-                if state.leaves_family() {
-                    family.recalled = family.recalled.plus(&needs);
+                family.used.add(&needs);
+                if !state.leaves_family() {
+                    family.keeps.add(&needs);
                 }
             });
         }
@@ -78,10 +83,11 @@ impl Head {
 
     /// Take it out of them again. To be done before anything about it changes.
     pub(super) fn uncount(&mut self, id: LeaseId) {
-        let Lease { client, node, state, .. } = self.leases[&id];
+        let Lease { client, node, shape, devices, state, .. } = self.leases[&id];
         let needs = self.leases[&id].needs();
         let counted = "what is taken out was entered";
         self.change_node(node, |node| {
+            node.devices.give_back(&shape.needs, devices);
             node.used = node.used.minus(&needs).expect(counted);
             if state.is_returning() {
                 node.returning = node.returning.minus(&needs).expect(counted);
@@ -89,9 +95,9 @@ impl Head {
         });
         if state.is_somebodys() {
             self.change_family(client, |family| {
-                family.used = family.used.minus(&needs).expect(counted);
-                if state.leaves_family() {
-                    family.recalled = family.recalled.minus(&needs).expect(counted);
+                family.used.remove(&needs);
+                if !state.leaves_family() {
+                    family.keeps.remove(&needs);
                 }
             });
         }
@@ -103,31 +109,33 @@ impl Head {
         self.drop_if_empty(root);
     }
 
-    /// What the client's leases put on the books of its family.
-    fn own_part(&self, id: ClientId) -> Family {
-        let mut own = Family::default();
-        for lease in self.clients[&id].leases.values().flatten().map(|lease| &self.leases[lease]) {
-            own.used = own.used.plus(&lease.needs());
-            if lease.state.leaves_family() {
-                own.recalled = own.recalled.plus(&lease.needs());
-            }
-        }
-        own
+    /// What the client's leases need, and whether they are to be given back.
+    fn own_part(&self, id: ClientId) -> Vec<(Resources, bool)> {
+        let leases = self.clients[&id].leases.values().flatten().map(|lease| &self.leases[lease]);
+        leases.map(|lease| (lease.needs(), lease.state.leaves_family())).collect()
     }
 
     fn leave_family(&mut self, id: ClientId) {
         let own = self.own_part(id);
         self.change_family(id, |family| {
-            family.used = family.used.less(&own.used);
-            family.recalled = family.recalled.less(&own.recalled);
+            for (needs, recalled) in own {
+                family.used.remove(&needs);
+                if !recalled {
+                    family.keeps.remove(&needs);
+                }
+            }
         });
     }
 
     fn join_family(&mut self, id: ClientId) {
         let own = self.own_part(id);
         self.change_family(id, |family| {
-            family.used = family.used.plus(&own.used);
-            family.recalled = family.recalled.plus(&own.recalled);
+            for (needs, recalled) in own {
+                family.used.add(&needs);
+                if !recalled {
+                    family.keeps.add(&needs);
+                }
+            }
         });
     }
 
@@ -138,14 +146,14 @@ impl Head {
     }
 
     pub(super) fn family(&self, client: ClientId) -> Family {
-        self.families.get(&self.clients[&client].root).copied().unwrap_or_default()
+        self.families.get(&self.clients[&client].root).cloned().unwrap_or_default()
     }
 }
 
 impl Lease {
     /// What it takes from its node and from its family's share.
     pub(super) fn needs(&self) -> Resources {
-        if self.blocked { Resources::default() } else { self.shape.needs }
+        if self.blocked { self.shape.needs.without_cpus() } else { self.shape.needs }
     }
 }
 
@@ -160,7 +168,7 @@ impl LeaseState {
     }
 
     /// Whether its client was asked to give it back, or will lose it without being asked.
-    fn leaves_family(self) -> bool {
+    pub(super) fn leaves_family(self) -> bool {
         matches!(self, LeaseState::Recalled { .. } | LeaseState::Broken)
     }
 }
