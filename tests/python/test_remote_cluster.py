@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 
 import paceline as pl
 from support.daemons import Commands
+from support.programs import built
 from support.proxies import Proxy
 from support.scripts import start_script
 from support.waiting import wait_until
@@ -87,8 +89,8 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
 @pytest.fixture
 def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """A cluster of this user on this machine, of two CPUs."""
-    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
-    paceline = Commands(tmp_path / "home")
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "near"))
+    paceline = Commands(tmp_path / "near")
     try:
         yield paceline.start("--cpus", "2")
     finally:
@@ -340,6 +342,18 @@ def test_work_on_two_nodes(far: Far, capfd: pytest.CaptureFixture[str]) -> None:
     assert "HELLO THERE" in err
     far.paceline("stop").ok()
     wait_until(lambda: not any(Path(directory).exists() for _, directory in places), "the directories to go")
+
+
+def test_a_rust_program_connects(far: Far, near: dict[str, Any]) -> None:
+    program = built("connect_to")
+    done = subprocess.run([program, near["address"]], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "2 CPUs\n328350\n"
+    environment = {**os.environ, "PACELINE_KEY": str(far.key)}
+    done = subprocess.run([program, far.door.address], capture_output=True, text=True, timeout=30, env=environment)
+    assert (done.stdout, done.returncode) == ("2 CPUs\n328350\n", 0), done.stderr
+    done = subprocess.run([program, "nonsense"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert "not an address" in done.stderr
 
 
 def test_two_clients_share(far: Far) -> None:
