@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod explain;
 mod links;
 mod message;
 mod report;

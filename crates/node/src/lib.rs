@@ -12,6 +12,7 @@
 
 mod death;
 pub mod hardware;
+mod limits;
 mod memory;
 mod news;
 mod opening;

@@ -19,7 +19,7 @@ use paceline_net::poll::{self, Timer, Wake};
 use paceline_net::secure::Secured;
 use paceline_proto::data::Environment;
 use paceline_proto::question::Question;
-use paceline_proto::{Bytes, ClientId, FunctionId, ProgramId, Start};
+use paceline_proto::{Bytes, ClientId, FunctionId, PlacementId, ProgramId, Rule, Start};
 use paceline_slot::Runtime;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -134,12 +134,14 @@ pub struct Submission {
     /// How long one attempt may run; zero for as long as it likes.
     pub timeout: Duration,
     pub priority: i32,
+    /// How long it waits for a slot; zero for as long as it takes.
+    pub wait: Duration,
 }
 
 impl Submission {
     pub(crate) fn spec(&self, payload: Bytes) -> Spec {
-        let Submission { function, shape, retries, retry_on, timeout, priority } = *self;
-        Spec { function, payload, shape, retries, retry_on, timeout, priority }
+        let Submission { function, shape, retries, retry_on, timeout, priority, wait } = *self;
+        Spec { function, payload, shape, retries, retry_on, timeout, priority, wait }
     }
 }
 
@@ -229,6 +231,7 @@ impl Session {
         let Place { host, control, nest, name, cpus, id } = place;
         let Limits { queue_tasks, queue_bytes, result_bytes, warn } = limits;
         let config = Config { queue_tasks, queue_bytes, ..config };
+        let heartbeat = config.heartbeat;
         let links_epoll = Arc::new(Kept::new(epoll::create(CreateFlags::CLOEXEC)?));
         let leader_wake = Wake::new()?;
         epoll::add(&links_epoll, &leader_wake, EventData::new_u64(LEADER_WAKE), EventFlags::IN)?;
@@ -238,6 +241,8 @@ impl Session {
         let aside = Aside::new(result_bytes);
         let (epoll, notices) = (links_epoll.clone(), notifier.clone());
         let mut inner = State::new(core, host, control, epoll, notices, print, aside.clone());
+        // In time for another way before the lease is given up.
+        inner.connecting.patience = heartbeat * 3 / 2;
         inner.handle(Event::HeadUp);
         let shared = Arc::new(Shared {
             state: Mutex::new(Guarded { inner, leadership: Leadership::default(), armed: None }),
@@ -273,6 +278,21 @@ impl Session {
     /// Make a program known whose functions are to run in slots of its own.
     pub fn program(&self, start: Start) -> ProgramId {
         self.shared.state.lock().inner.act(|core, effects| core.add_program(start, effects))
+    }
+
+    /// A rule of placement that shapes name, by what it is called.
+    pub fn placement(&self, rule: Rule) -> PlacementId {
+        self.shared.state.lock().inner.act(|core, effects| core.add_placement(rule, effects))
+    }
+
+    /// Custom resources are called this.
+    pub fn resource_name(&self, name: &str) {
+        self.shared.state.lock().inner.act(|core, effects| core.add_resource_name(name, effects));
+    }
+
+    /// How much this client counts when there is not enough for all.
+    pub fn set_standing(&self, weight: u32, priority: i32) {
+        self.shared.state.lock().inner.act(|core, effects| core.set_standing(weight, priority, effects));
     }
 
     /// User code finds itself here from the next call on.

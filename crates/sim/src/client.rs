@@ -418,6 +418,7 @@ impl Sim {
         let root = self.root_of(client);
         let task = self.ledger.submit(client, root, parent, job);
         let spec = Spec {
+            wait: Duration::ZERO,
             function: self.clients[client].functions[usize::from(job.function)],
             payload: argument(task, job.size),
             shape: job.shape,

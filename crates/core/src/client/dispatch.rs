@@ -30,7 +30,7 @@ impl<Ticket: Clone> Client<Ticket> {
     ) -> (TaskKey, TaskId) {
         let id = self.next_task;
         self.next_task = TaskId(id.0 + 1);
-        let Spec { function, payload, shape, retries, retry_on, timeout, priority } = spec;
+        let Spec { function, payload, shape, retries, retry_on, timeout, priority, wait } = spec;
         let shape = self.shapes.key(&shape);
         let key = TaskKey(self.tasks.insert(Task {
             id,
@@ -59,6 +59,9 @@ impl<Ticket: Clone> Client<Ticket> {
             self.end_waiting(shape, out);
         }
         self.demand_changed(shape, out);
+        if wait > Duration::ZERO {
+            self.bound_wait(now, wait, key, id, out);
+        }
         (key, id)
     }
 

@@ -71,6 +71,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let (client, name, met, under) = (self.id, self.name.clone(), self.head.met, self.under);
         out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met, under }));
         self.say_programs(out);
+        self.say_sharing(out);
         for (_, shape, queue) in self.shapes.iter() {
             if queue.wanted > 0 {
                 out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));

@@ -28,6 +28,7 @@ mod queue;
 mod replies;
 mod room;
 mod shapes;
+mod sharing;
 mod task;
 mod withdraw;
 
@@ -38,7 +39,7 @@ pub use functions::Estimate;
 pub use here::Here;
 pub use programs::name as program_name;
 pub use room::Waiting;
-pub use task::{Charge, Lost, LostCause, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable};
+pub use task::{Charge, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable};
 
 use crate::Tick;
 use functions::Functions;
@@ -50,6 +51,7 @@ use paceline_proto::{
     ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId,
 };
 use shapes::Shapes;
+use sharing::Sharing;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -164,6 +166,7 @@ pub struct Client<Ticket> {
     slots: BTreeMap<(NodeId, SlotId), SlotMemory>,
     functions: Functions,
     programs: BTreeMap<ProgramId, Start>,
+    sharing: Sharing,
     environment: Environment,
     environment_version: u64,
     head: HeadLink,
@@ -190,6 +193,7 @@ impl<Ticket: Clone> Client<Ticket> {
             slots: BTreeMap::new(),
             functions: Functions::default(),
             programs: BTreeMap::new(),
+            sharing: Sharing::default(),
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
@@ -232,8 +236,8 @@ impl<Ticket: Clone> Client<Ticket> {
             | HeadToClient::Via { .. }
             | HeadToClient::Over
             | HeadToClient::Answer { .. }
-            | HeadToClient::Waits { .. }
             | HeadToClient::Bye => {}
+            HeadToClient::Waits { shape, why } => self.on_waits(shape, why),
         }
     }
 
@@ -256,6 +260,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.balance(now, shape, out);
         }
         self.release_idle(now, out);
+        self.end_patience(now, out);
         self.head_on_time(now, out);
     }
 

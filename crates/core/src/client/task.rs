@@ -22,6 +22,8 @@ pub struct Spec {
     /// How long one attempt may run; zero for as long as it likes.
     pub timeout: Duration,
     pub priority: i32,
+    /// How long it waits for a slot; zero for as long as it takes.
+    pub wait: Duration,
 }
 
 /// What makes a task run again, as long as it has retries left.
@@ -32,11 +34,13 @@ pub struct RetryOn {
     pub timeout: bool,
     /// The user's own exceptions.
     pub raised: bool,
+    /// It took more memory than it had asked for, and would most likely do so again.
+    pub memory: bool,
 }
 
 impl Default for RetryOn {
     fn default() -> RetryOn {
-        RetryOn { slot_lost: true, node_lost: true, timeout: false, raised: false }
+        RetryOn { slot_lost: true, node_lost: true, timeout: false, raised: false, memory: false }
     }
 }
 
@@ -60,6 +64,8 @@ pub enum Outcome {
     NotStarted(Box<NotStarted>),
     /// No node can ever hold it.
     Unplaceable(Box<Unplaceable>),
+    /// It waited for a slot for as long as it may.
+    NoRoom(Box<NoRoom>),
     /// It waited for the head, which was out of reach for so long.
     HeadLost {
         after: Duration,
@@ -77,6 +83,13 @@ pub struct Unplaceable {
     /// The most any node has.
     pub largest: Resources,
     /// What is missing.
+    pub why: String,
+}
+
+/// What there was no room for, and what it waited for if that is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NoRoom {
+    pub needs: Resources,
     pub why: String,
 }
 

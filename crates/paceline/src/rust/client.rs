@@ -5,7 +5,8 @@ use super::task::{self, Task};
 use super::{Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
 use crate::remote::{Credentials, Target};
-use crate::{FunctionId, Limits, ProgramId, Session, Start};
+use crate::{FunctionId, Limits, ProgramId, Resources, Session, Start};
+use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -45,6 +46,8 @@ pub struct Cluster {
 #[must_use = "start() starts it"]
 pub struct Builder {
     cpus: Option<u64>,
+    gpus: Gpus,
+    memory: Memory,
     name: Option<String>,
     queue_tasks: Option<usize>,
     queue_bytes: Option<usize>,
@@ -56,6 +59,16 @@ impl Builder {
     /// How many tasks run at once, each in a process of its own. All CPUs this process may use, unless told.
     pub fn cpus(self, cpus: u64) -> Builder {
         Builder { cpus: Some(cpus), ..self }
+    }
+
+    /// Which GPUs of this machine tasks may have; by default all.
+    pub fn gpus(self, gpus: Gpus) -> Builder {
+        Builder { gpus, ..self }
+    }
+
+    /// How much memory tasks may have together; by default as much as this process may use.
+    pub fn memory(self, memory: Memory) -> Builder {
+        Builder { memory, ..self }
     }
 
     /// What the cluster is called in its status.
@@ -97,13 +110,17 @@ impl Builder {
     /// Start it. Returns at once: slots come up in the background.
     pub fn start(self) -> Result<Cluster> {
         prepare()?;
-        let cpus = self.cpus.unwrap_or_else(paceline_node::hardware::usable_cpus);
+        let cpus = self.cpus.unwrap_or_else(hardware::usable_cpus);
         if cpus == 0 {
             return Err(Error::NotANumberOfCpus { cpus: 0.0 });
         }
         let limits = self.limits();
         let config = Config {
+            more: Resources::default(),
+            resources: Vec::new(),
             cpus,
+            gpus: self.gpus,
+            memory: self.memory,
             spares: SPARES,
             command: slot_main::command(),
             variables: slot_main::variables(),
