@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+pub mod journal;
 mod links;
 mod message;
 mod report;

@@ -8,6 +8,7 @@ use super::python::Python;
 use super::{End, random, seconds_since_1970};
 use crate::failure::{Code, Failure, failed};
 use paceline_core::head::Config;
+use paceline_head::journal::{Journal, JournalError};
 use paceline_head::{End as Over, Handle, Steward};
 use paceline_net::secure::{Accepted, Door, Introduction, Key, Keys, Password, Role, Serves};
 use paceline_proto::question::{Answer, Question};
@@ -24,6 +25,8 @@ pub struct Running {
     door: JoinHandle<()>,
     lock: Lock,
     place: Place,
+    /// Open as long as the head is: nobody else may use it.
+    _journal: Journal,
 }
 
 /// Start it, and write its record once it can be reached.
@@ -44,8 +47,13 @@ pub async fn start(
     let door = Door { me, keys: Some(keys.clone()), serves: Serves::Head };
     let Open { mut listener, unix, port } = door::open(&wanted.listen, door, "--port")?;
     let address = door::told(&wanted.listen, port, None).first().map(ToString::to_string);
-    let cluster = ClusterId(u128::from_le_bytes(random()?));
-    let mut config = Config::new(cluster, Epoch(1), random()?);
+    let (journal, cluster, epoch) = journal(place)?;
+    let mut config = Config::new(cluster, epoch, random()?);
+    if epoch.number() > 1 {
+        // Nodes of the start before are on their way: nothing is impossible meanwhile.
+        config.settle = plan.head_lost;
+        tracing::info!(start = epoch.number(), "started again");
+    }
     config.heartbeat = plan.heartbeat;
     config.head_lost = plan.head_lost;
     config.client_lost = plan.client_lost;
@@ -87,7 +95,18 @@ pub async fn start(
     up.address = record.address;
     up.unix = record.unix;
     up.token = Some(keys.issue(false)?.to_string());
-    Ok(Running { handle, service, door, lock, place: place.clone() })
+    Ok(Running { handle, service, door, lock, place: place.clone(), _journal: journal })
+}
+
+/// What the starts before have left, and which start this is. It is on disk before anybody hears of it.
+fn journal(place: &Place) -> Result<(Journal, ClusterId, Epoch), Failure> {
+    let told = |error: JournalError| match error {
+        JournalError::InUse { .. } => Failure::new(Code::InUse, error.to_string()),
+        error => failed(error.to_string()),
+    };
+    let journal = Journal::open(&place.journal()).map_err(told)?;
+    let (cluster, epoch) = journal.begin(random()?).map_err(told)?;
+    Ok((journal, cluster, epoch))
 }
 
 /// The cluster's key: the one that was given, the one it has, or a new one.
