@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from paceline._future import Future
     from paceline._map import map
     from paceline._native import __version__
+    from paceline._placement import Placement
     from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
     from paceline._waiting import as_completed, wait
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         NodeLost,
         NoResources,
         NoSuchFunction,
+        NoSuchHardware,
         NotConnected,
         OutOfMemory,
         PacelineError,
@@ -77,10 +79,12 @@ __all__ = [
     "NestingTooDeep",
     "NoResources",
     "NoSuchFunction",
+    "NoSuchHardware",
     "NodeLost",
     "NotConnected",
     "OutOfMemory",
     "PacelineError",
+    "Placement",
     "PoisonTask",
     "Program",
     "ProgramNotStarted",
@@ -122,6 +126,7 @@ _HOMES = {
     "cancel": "_cancelling",
     "current": "_current",
     "Future": "_future",
+    "Placement": "_placement",
     "Program": "_program",
     "RemoteFunction": "_remote",
     "__version__": "_native",

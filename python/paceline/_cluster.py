@@ -23,10 +23,11 @@ from contextvars import ContextVar
 
 from paceline import _slot
 from paceline._checks import whole_number
-from paceline.errors import ClusterClosed, NotConnected, PacelineError
+from paceline.errors import ClusterClosed, NoSuchHardware, NotConnected, PacelineError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn, TypedDict
 
     from paceline._address import Target
@@ -39,6 +40,13 @@ if TYPE_CHECKING:
         queue_tasks: int | None
         queue_bytes: int | None
         result_bytes: int | None
+
+    class Size(TypedDict):
+        """What a cluster inside this program has beside CPUs."""
+
+        gpus: str
+        memory: str
+        resources: tuple[tuple[str, float], ...]
 
 
 SPARES = 1
@@ -71,15 +79,15 @@ class Cluster(_Holder):
     2
     """
 
-    def __init__(
-        self, cpus: int, name: str | None, limits: Limits | None = None, target: Target | None = None
-    ) -> None:
+    def __init__(self, cpus: int, name: str | None, limits: Limits | None = None, target: Target | None = None) -> None:
         self.name = name
         self._cpus = cpus
         self._target = target
         self._limits: Limits = limits or {"queue_tasks": None, "queue_bytes": None, "result_bytes": None}
         self._closed = False
         self._depth = 0
+        self._size: Size = {"gpus": "auto", "memory": "auto", "resources": ()}
+        self._standing = (1, 0)
         self._surroundings: tuple[str, list[str]] | None = None
 
     @property
@@ -178,6 +186,8 @@ class Cluster(_Holder):
                     self._session = self._target.connect(directory, path, _unset_thread_counts(), self._limits)
                 else:
                     self._session = self._embedded(directory, path)
+                if self._standing != (1, 0):
+                    self._session.set_standing(*self._standing)
                 self._surroundings = (directory, path)
                 _follow()
             return self._session
@@ -185,15 +195,19 @@ class Cluster(_Holder):
     def _embedded(self, directory: str, path: list[str]) -> Session:
         from paceline._native import Session
 
-        return Session.embedded(
-            cpus=self.cpus,
-            spares=SPARES,
-            command=zygote_command(),
-            directory=directory,
-            path=path,
-            environment=_unset_thread_counts(),
-            **self._limits,
-        )
+        try:
+            return Session.embedded(
+                cpus=self.cpus,
+                spares=SPARES,
+                command=zygote_command(),
+                directory=directory,
+                path=path,
+                environment=_unset_thread_counts(),
+                **self._limits,
+                **self._size,
+            )
+        except ValueError as error:
+            raise NoSuchHardware(str(error)) from None
 
     def _refresh(self) -> None:
         """Tell slots if the directory or `sys.path` has changed since they were told."""
@@ -218,6 +232,11 @@ def connect(
     address: str | None = None,
     *,
     cpus: int | None = None,
+    gpus: int | str | Sequence[int] | None = None,
+    memory: int | str | None = None,
+    resources: Mapping[str, float] | None = None,
+    weight: int = 1,
+    priority: int = 0,
     name: str | None = None,
     password: str | None = None,
     key_file: str | os.PathLike[str] | None = None,
@@ -229,13 +248,19 @@ def connect(
     slot for each CPU this process may use.
 
     It becomes the current cluster: remote functions run there. It ends with `close`, at the end of its `with`
-    block, by `shutdown`, or with the program. `cpus` sets the size of one inside this program; `name` is what this
+    block, by `shutdown`, or with the program. `cpus`, `gpus`, `memory` (bytes, or "8GB") and `resources` (amounts by
+    names of your own) are the size of one inside this program. When several programs want more than there is, each gets
+    a share that goes by its `weight`, and those of a higher `priority` come first; `name` is what this
     program is called in the status of the cluster. Without an address, that of the variable `PACELINE_ADDRESS` is used
     if it is set; the address "auto" is the cluster of yours that runs on this machine.
 
     Programs of the same user on the machine of the head need nothing else. Others prove that they may come by
     `key_file`, a copy of the cluster's key, or by its `password`; without either, `PACELINE_KEY` (the file) or
     `PACELINE_PASSWORD` is used.
+
+    `gpus` is how many GPUs of this machine tasks may have, or which: `gpus=2`, `gpus=[0, 3]`; all by default. `memory` is
+    how much memory tasks may have together: a number of bytes, `"5GB"`, `"auto"` or `"unlimited"`; by default what this
+    process may use.
 
     While `queue_tasks` tasks (100,000) or `queue_bytes` bytes of arguments (256,000,000) wait to be sent, `submit`
     waits for room. Unread results beyond `result_bytes` (a quarter of this process's memory) are kept on disk.
@@ -251,17 +276,18 @@ def connect(
         "queue_bytes": _at_least("queue_bytes", queue_bytes, 0),
         "result_bytes": _at_least("result_bytes", result_bytes, 0),
     }
+    standing = (whole_number("weight", weight, least=1), whole_number("priority", priority))
     address = address or os.environ.get("PACELINE_ADDRESS") or None
     if _slot.number is None and address is not None:
         from paceline._address import Target
 
-        if cpus is not None:
+        if (cpus, gpus, memory, resources) != (None, None, None, None):
             raise PacelineError(
-                f"cpus= is the size of a cluster inside this program, and the one at {address} has its own",
-                hint="leave out cpus=, or the address (and unset PACELINE_ADDRESS) to run inside this program",
+                f"cpus=, gpus=, memory= and resources= are the size of a cluster inside this program, and the one at {address} has its own",
+                hint="leave them out, or the address (and unset PACELINE_ADDRESS) to run inside this program",
             )
         target = Target(address, name, password, None if key_file is None else os.fspath(key_file))
-        return _opened(Cluster(1, name, limits, target))
+        return _opened(Cluster(1, name, limits, target), standing)
     if password is not None or key_file is not None:
         raise PacelineError(
             "password= and key_file= are for a cluster at an address, and none was given",
@@ -274,17 +300,41 @@ def connect(
     else:
         cpus = whole_number("cpus", cpus, least=1)
     cluster = Cluster(cpus, name, limits)
-    return cluster if _slot.number is not None else _opened(cluster)
+    if gpus is not None or memory is not None or resources is not None:
+        from paceline._placement import custom_resources
+
+        cluster._size = {
+            "gpus": _which_gpus(gpus),
+            "memory": _how_much(memory),
+            "resources": custom_resources(resources),
+        }
+    return cluster if _slot.number is not None else _opened(cluster, standing)
 
 
-def _opened(cluster: Cluster) -> Cluster:
+def _opened(cluster: Cluster, standing: tuple[int, int] = (1, 0)) -> Cluster:
     """The cluster, started and current."""
+    cluster._standing = standing
     _watch_process()
     cluster._start()
     with _lock:
         _open.append(cluster)
         _follow()
     return cluster
+
+
+def _which_gpus(gpus: int | str | Sequence[int] | None) -> str:
+    """As the core reads it: ids have commas behind them, so that one is not taken for a number of them."""
+    if gpus is None or isinstance(gpus, str):
+        return gpus or "auto"
+    if hasattr(gpus, "__index__"):
+        return str(whole_number("gpus", gpus, least=0))
+    return "".join(f"{whole_number('gpus', id, least=0)}," for id in gpus) or "0"
+
+
+def _how_much(memory: int | str | None) -> str:
+    if memory is None or isinstance(memory, str):
+        return memory or "auto"
+    return str(whole_number("memory", memory, least=1))
 
 
 def _at_least(name: str, value: int | None, least: int) -> int | None:

@@ -32,7 +32,7 @@ class Package:
         self._packed: _Packed | None = None
 
     def handle(
-        self, session: Session, options: Options, before: Callable[[], object]
+        self, session: Session, options: dict[str, Any], before: Callable[[], object]
     ) -> tuple[Function, Callable[[], bool]]:
         """The function as this session ships it, and whether that still holds.
 

@@ -104,8 +104,14 @@ class Session:
         queue_tasks: int | None,
         queue_bytes: int | None,
         result_bytes: int | None,
+        gpus: str = "auto",
+        memory: str = "auto",
+        resources: Sequence[tuple[str, float]] = ...,
     ) -> Session:
-        """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended."""
+        """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended.
+
+        `gpus` is `auto`, a number, or ids with commas; `memory` is `auto`, `unlimited`, or a size.
+        """
     @staticmethod
     def remote(
         *,
@@ -131,6 +137,11 @@ class Session:
         name: str,
         *,
         cpus: float,
+        gpus: float,
+        memory: int,
+        resources: Sequence[tuple[str, float]],
+        placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
+        wait: float | None,
         retries: int,
         retry_on: Sequence[str],
         timeout: float | None,
@@ -138,6 +149,8 @@ class Session:
         program: str | None = None,
     ) -> Function:
         """A function of this program, or with `program` one that the Rust program of this path exports."""
+    def set_standing(self, weight: int, priority: int) -> None:
+        """How much this program counts when there is not enough for all."""
     def refresh(self, directory: str, path: Sequence[str]) -> None:
         """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped."""
     def status(self) -> dict[str, Any]: ...

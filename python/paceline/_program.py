@@ -76,7 +76,7 @@ class ExportedPackage:
         self._handles: dict[tuple[Any, ...], Function] = {}
 
     def handle(
-        self, session: Session, options: Options, before: Callable[[], object]
+        self, session: Session, options: dict[str, Any], before: Callable[[], object]
     ) -> tuple[Function, Callable[[], bool]]:
         """The function as this session ships it, and whether that still holds."""
         key = (session, *options.values())

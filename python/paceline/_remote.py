@@ -13,12 +13,13 @@ from paceline._slot import rebuild
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
     from paceline._cluster import Cluster
     from paceline._future import Future
     from paceline._native import Function, Session
+    from paceline._placement import Placement
     from paceline._program import ExportedPackage
 
     P = ParamSpec("P")
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
         """What `remote` takes."""
 
         cpus: float
+        gpus: float
+        memory: int | str | None
+        resources: Mapping[str, float] | None
+        placement: str | Placement | None
+        min_gpu_memory: int | str | None
+        wait: float | None
         retries: int
         retry_on: tuple[str, ...]
         timeout: float | None
@@ -52,8 +59,20 @@ else:
         return function
 
 
-DEFAULTS: Options = {"cpus": 1.0, "retries": 3, "retry_on": ("slot", "node"), "timeout": None, "priority": 0}
-CAUSES = ("slot", "node", "timeout", "error")
+DEFAULTS: Options = {
+    "cpus": 1.0,
+    "gpus": 0.0,
+    "memory": None,
+    "resources": None,
+    "placement": None,
+    "min_gpu_memory": None,
+    "wait": None,
+    "retries": 3,
+    "retry_on": ("slot", "node"),
+    "timeout": None,
+    "priority": 0,
+}
+CAUSES = ("slot", "node", "timeout", "error", "memory")
 LOOKAHEAD = 256
 WRAPPED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
 
@@ -207,7 +226,7 @@ class RemoteFunction(_Generic[P, R]):
         """Hand the function, as it is now, to the cluster of this context."""
         cluster = self._cluster or _cluster.current()
         session = cluster._connected()
-        function, unchanged = self._package.handle(session, self._options, cluster._refresh)
+        function, unchanged = self._package.handle(session, shipped(self._options), cluster._refresh)
         self._shipped = (session, unchanged, function)
         return function
 
@@ -324,9 +343,15 @@ def remote(**options: Unpack[Options]) -> Callable[[Callable[P, R]], RemoteFunct
 def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     """Make a function remote: calling it runs it in a slot of the current cluster.
 
-    `cpus` is how much of a node it takes. `retries` is how often it runs again for the causes in `retry_on`:
-    `"slot"` and `"node"` (the process or machine was lost; these two by default), `"timeout"`, and `"error"`
-    for its own exceptions. `timeout` is how many seconds one run may take. `priority` puts it before others
+    `cpus` is how much of a node it takes; `gpus` (a fraction of one, or whole ones), `memory` (bytes, or "2GB") and
+    `resources`, a dict of what users have given nodes by name, likewise. `placement` says which nodes ("pack",
+    "spread" or a `Placement`), `min_gpu_memory` which GPUs. What fits nowhere fails at once with `NoResources`; what
+    finds no room waits, at most `wait` seconds if that is given.
+
+    A task that takes more than its `memory`, with all it has started, is ended (`OutOfMemory`). `retries` is how often
+    it runs again for the causes in `retry_on`: `"slot"` and `"node"` (the process or machine was lost; these two by
+    default), `"timeout"`, `"error"` for its own exceptions, and `"memory"` for having taken too much. `timeout` is how
+    many seconds one run may take. `priority` puts it before others
     (higher goes first).
 
     >>> import paceline as pl
@@ -372,8 +397,15 @@ def _checked(options: dict[str, Any]) -> Options:
         raise TypeError(f"cpus must be a number, not {type(cpus).__name__}")
     if not 0 <= cpus < float("inf"):
         raise ValueError(f"cpus must be a number from zero up: {cpus}")
+    gpus, memory, resources, placement = _needs(options)
     return {
         "cpus": float(cpus),
+        "gpus": gpus,
+        "memory": memory,
+        "resources": resources,
+        "placement": placement,
+        "min_gpu_memory": options["min_gpu_memory"],
+        "wait": _seconds(options["wait"], "wait"),
         "retries": whole_number("retries", options["retries"], least=0),
         "retry_on": _causes(options["retry_on"]),
         "timeout": _seconds(options["timeout"]),
@@ -391,14 +423,40 @@ def _causes(causes: Any) -> tuple[str, ...]:
     return checked
 
 
-def _seconds(timeout: Any) -> float | None:
-    if timeout is None:
+def _seconds(seconds: Any, name: str = "timeout") -> float | None:
+    if seconds is None:
         return None
-    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"timeout must be a number of seconds, not {type(timeout).__name__}")
-    if not 0 < timeout < float("inf"):
-        raise ValueError(f"timeout must be more than zero seconds: {timeout}")
-    return float(timeout)
+    if isinstance(seconds, bool) or not hasattr(seconds, "__float__"):
+        raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{name} must be more than zero seconds: {seconds}")
+    return float(seconds)
+
+
+def _needs(options: dict[str, Any]) -> tuple[float, Any, Any, Any]:
+    """GPUs, memory, custom resources and placement, checked. Whoever asks for CPUs only does not wait for an import."""
+    names = ("gpus", "memory", "resources", "placement", "min_gpu_memory")
+    if not any(options[name] for name in names):
+        return 0.0, None, None, None
+    from paceline._placement import amount_of_bytes, custom_resources, number_of_gpus, rule_of
+
+    rule_of(options["placement"], amount_of_bytes("min_gpu_memory", options["min_gpu_memory"]))
+    memory = amount_of_bytes("memory", options["memory"])
+    resources = dict(custom_resources(options["resources"]))
+    return number_of_gpus(options["gpus"]), memory or None, resources or None, options["placement"]
+
+
+def shipped(options: Options) -> dict[str, Any]:
+    """The options as the core takes them, all hashable."""
+    plain: dict[str, Any] = dict(options)
+    gpu_memory, placement = plain.pop("min_gpu_memory"), plain["placement"]
+    plain["memory"] = plain["memory"] or 0
+    plain["resources"] = tuple((plain["resources"] or {}).items())
+    if placement is not None or gpu_memory is not None:
+        from paceline._placement import amount_of_bytes, rule_of
+
+        plain["placement"] = rule_of(placement, amount_of_bytes("min_gpu_memory", gpu_memory))
+    return plain
 
 
 def _never() -> bool:

@@ -172,7 +172,7 @@ def test_of_two_heads_from_one_journal_one_exits(three_nodes: Cluster, lab: Lab)
 
 def copy_state(source: Host, target: Host) -> None:
     """As a backup would, or a directory that two machines share."""
-    shutil.copytree(source.files / "root/.local", target.files / "root/.local", symlinks=True)
+    shutil.copytree(source.files / "root/.local", target.files / "root/.local", symlinks=True, dirs_exist_ok=True)
 
 
 def forget_neighbours(lab: Lab) -> None:

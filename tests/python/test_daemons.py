@@ -262,6 +262,8 @@ def test_a_foreground_cluster_ends_with_ctrl_c(paceline: Commands) -> None:
     finally:
         running.kill()
         running.wait()
+        assert running.stdout is not None
+        running.stdout.close()
     paceline.assert_nothing_left()
 
 
@@ -335,7 +337,9 @@ def test_daemons_end_with_the_program_that_started_them(home: Path) -> None:
         time.sleep(60)
         """
     with start_script(text, env={"PACELINE_HOME": str(home)}) as script:
-        pid = int(wait_until(lambda: script.output().endswith("\n") and script.output(), "the head", state=script.errors))
+        pid = int(
+            wait_until(lambda: script.output().endswith("\n") and script.output(), "the head", state=script.errors)
+        )
         assert not is_gone(pid)
         os.kill(script.pid, signal.SIGKILL)
         wait_until(lambda: is_gone(pid), "the head to end with its program")

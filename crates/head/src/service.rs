@@ -1,6 +1,7 @@
 //! The event loop: links in, the core's effects out.
 
 use crate::ask::{Asker, Gatherings, Next, Steward, View};
+use crate::explain;
 use crate::links::{Links, Meaning, Peer};
 use crate::message::FromHead;
 use paceline_core::Tick;
@@ -179,9 +180,11 @@ impl Service {
             }
             Question::Drain { node } => Next::Answer(asker, self.drain(&node, links)),
             Question::Stop => return self.begin_stop(Some(asker), links),
-            Question::Explain { .. } | Question::Token { .. } | Question::StopHead => {
-                Next::Answer(asker, self.ask_steward(&question))
+            Question::Explain { what } => {
+                let answer = explain::answer(what.as_deref(), &self.core.status(), &self.core.waits());
+                Next::Answer(asker, answer)
             }
+            Question::Token { .. } | Question::StopHead => Next::Answer(asker, self.ask_steward(&question)),
         };
         match next {
             Next::Answer(asker, text) => links.answer(asker, text),

@@ -48,7 +48,19 @@ async fn node(head: &Handle) -> Node {
     let total = Resources::cpus(2);
     let (incarnation, name) = (Incarnation(1), String::new());
     let (leases, met, addresses) = (vec![], None, vec![]);
-    sender.send(&NodeToHead::Join { node: NODE, incarnation, name, total, leases, met, addresses }, vec![]);
+    sender.send(
+        &NodeToHead::Join {
+            node: NODE,
+            incarnation,
+            name,
+            total,
+            leases,
+            met,
+            addresses,
+            facts: Default::default(),
+        },
+        vec![],
+    );
     assert!(matches!(next(&mut receiver).await, HeadToNode::Welcome { .. }));
     (sender, receiver)
 }

@@ -336,7 +336,7 @@ impl<M: Carries> Receiver<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_proto::{ClientId, LeaseId, Resources, SlotId};
+    use paceline_proto::{ClientId, Devices, LeaseId, Resources, SlotId};
     use std::io::{Read, Write};
     use std::time::Duration;
 
@@ -352,6 +352,7 @@ mod tests {
             needs: Resources::cpus(1),
             total: Resources::cpus(1),
             own: true,
+            devices: Devices::default(),
         }
     }
 

@@ -40,6 +40,8 @@ const LAST_WORDS: Duration = Duration::from_millis(400);
 pub(crate) struct Connecting {
     leases: HashMap<LeaseKey, Attempt>,
     head: Option<Attempt>,
+    /// Since when there is a link to the head, and how many attempts had failed before.
+    head_up: (Tick, u32),
     /// Deaths of slots whose last words are on their way.
     late: Vec<(Tick, LeaseKey, HeadToClient)>,
     /// When the next of them is due.
@@ -245,7 +247,14 @@ impl State {
             return false;
         }
         self.handle(Event::HeadDown);
-        self.reach_head(Attempt::first(LeaseId(u128::from(std::process::id()))))
+        let (since, failed) = self.connecting.head_up;
+        let first = Attempt::first(LeaseId(u128::from(std::process::id())));
+        if tick().since(since) >= STEADY {
+            return self.reach_head(first);
+        }
+        // It ended as soon as it was there.
+        self.reach_head_later(Attempt { failed, ..first }, &io::ErrorKind::ConnectionReset.into());
+        self.host.outlives_us()
     }
 
     /// The machine has given up the link to the head: another is opened in a moment.
@@ -275,7 +284,8 @@ impl State {
     }
 
     fn install_head(&mut self, socket: Secured) {
-        self.connecting.head = None;
+        let failed = self.connecting.head.take().map_or(0, |attempt| attempt.failed);
+        self.connecting.head_up = (tick(), failed);
         self.asking.clear();
         self.control = Some(Link::new(socket));
         self.handle(Event::HeadUp);

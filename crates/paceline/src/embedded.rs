@@ -8,7 +8,8 @@
 use crate::host::{Host, Opened};
 use paceline_core::{head, node};
 use paceline_net::{fds, signals};
-use paceline_proto::{ClusterId, Epoch, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
+use paceline_node::hardware;
+use paceline_proto::{ClusterId, Epoch, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
 use rustix::fd::OwnedFd;
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -31,6 +32,14 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Config {
     pub cpus: u64,
+    /// Which GPUs of this machine its tasks may have.
+    pub gpus: hardware::Gpus,
+    /// How much memory they may have together.
+    pub memory: hardware::Memory,
+    /// What else it has: custom resources.
+    pub more: Resources,
+    /// What its custom resources are called.
+    pub resources: Vec<String>,
     /// Slots kept ready beyond the CPUs.
     pub spares: u64,
     /// Starts the zygote; the number of its socket is appended.
@@ -79,11 +88,21 @@ impl Embedded {
         let secret: [u8; 32] = secret.try_into().expect("the rest is as long");
         let cluster = ClusterId(u128::from_le_bytes(*cluster));
         let (head_service, head) = paceline_head::service(head::Config::new(cluster, Epoch(1), secret));
-        let node_config = node::Config {
-            name: config.name.clone(),
-            spares: config.spares,
-            ..node::Config::new(NODE, Incarnation(1), Resources::cpus(config.cpus))
+        let settings = hardware::Settings {
+            cpus: Some(config.cpus as f64),
+            gpus: config.gpus,
+            memory: config.memory,
+            ..hardware::Settings::default()
         };
+        let refused = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let machine = hardware::find(&settings).map_err(refused)?;
+        let mut node_config = node::Config {
+            name: config.name.clone(),
+            facts: Facts { resources: config.resources, ..Facts::default() },
+            spares: config.spares,
+            ..node::Config::new(NODE, Incarnation(1), config.more)
+        };
+        machine.describe(&mut node_config).map_err(refused)?;
         let options = paceline_node::Options {
             config: node_config,
             command: config.command,

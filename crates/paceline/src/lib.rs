@@ -46,14 +46,17 @@ pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
 pub use exchange::array::{Array, Element};
 pub use notify::{Notice, Notifier, in_callback};
-pub use paceline_core::client::{Charge, Here, Lost, LostCause, NotStarted, Outcome, RetryOn, Spec, Waiting};
+pub use paceline_core::client::{
+    Charge, Here, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, Unplaceable, Waiting,
+};
 pub use paceline_macros::task;
 pub use paceline_node::hardware;
 pub use paceline_proto::{
-    Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, ProgramId, Resources, Shape, SlotId, Start,
-    StartError, TaskId,
+    Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape, SlotId,
+    Start, StartError, TaskId,
 };
 pub use pump::Waited;
+pub use remote::Credentials;
 pub use room::{Full, Gate, Limits, Refused, Warn};
 pub use rust::{
     Arguments, Builder, Cluster, Configured, Current, Death, Error, Function, Future, Options, Program,

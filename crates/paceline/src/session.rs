@@ -19,7 +19,7 @@ use paceline_net::poll::{self, Timer, Wake};
 use paceline_net::secure::Secured;
 use paceline_proto::data::Environment;
 use paceline_proto::question::Question;
-use paceline_proto::{Bytes, ClientId, FunctionId, ProgramId, Start};
+use paceline_proto::{Bytes, ClientId, FunctionId, PlacementId, ProgramId, Rule, Start};
 use paceline_slot::Runtime;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -134,12 +134,14 @@ pub struct Submission {
     /// How long one attempt may run; zero for as long as it likes.
     pub timeout: Duration,
     pub priority: i32,
+    /// How long it waits for a slot; zero for as long as it takes.
+    pub wait: Duration,
 }
 
 impl Submission {
     pub(crate) fn spec(&self, payload: Bytes) -> Spec {
-        let Submission { function, shape, retries, retry_on, timeout, priority } = *self;
-        Spec { function, payload, shape, retries, retry_on, timeout, priority }
+        let Submission { function, shape, retries, retry_on, timeout, priority, wait } = *self;
+        Spec { function, payload, shape, retries, retry_on, timeout, priority, wait }
     }
 }
 
@@ -273,6 +275,21 @@ impl Session {
     /// Make a program known whose functions are to run in slots of its own.
     pub fn program(&self, start: Start) -> ProgramId {
         self.shared.state.lock().inner.act(|core, effects| core.add_program(start, effects))
+    }
+
+    /// A rule of placement that shapes name, by what it is called.
+    pub fn placement(&self, rule: Rule) -> PlacementId {
+        self.shared.state.lock().inner.act(|core, effects| core.add_placement(rule, effects))
+    }
+
+    /// Custom resources are called this.
+    pub fn resource_name(&self, name: &str) {
+        self.shared.state.lock().inner.act(|core, effects| core.add_resource_name(name, effects));
+    }
+
+    /// How much this client counts when there is not enough for all.
+    pub fn set_standing(&self, weight: u32, priority: i32) {
+        self.shared.state.lock().inner.act(|core, effects| core.set_standing(weight, priority, effects));
     }
 
     /// User code finds itself here from the next call on.

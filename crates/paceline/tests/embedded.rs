@@ -32,7 +32,11 @@ type Data = BufReader<UnixStream>;
 
 fn config(cpus: u64, spares: u64) -> Config {
     Config {
+        more: Resources::default(),
+        resources: Vec::new(),
         cpus,
+        gpus: paceline::hardware::Gpus::Auto,
+        memory: paceline::hardware::Memory::Auto,
         spares,
         command: player::command(),
         variables: vec![player::variable()],
@@ -291,8 +295,9 @@ fn what_can_never_be_placed_is_refused() {
     let mut cluster = Cluster::start(2, 0);
     let shape = Shape::cpus(3);
     cluster.say(&ClientToHead::Want { shape, count: 1 });
-    let largest = Resources::cpus(2);
-    assert_eq!(cluster.next("a refusal"), HeadToClient::Unplaceable { shape, largest });
+    let refusal = cluster.next("a refusal");
+    let HeadToClient::Unplaceable { shape: refused, why, .. } = refusal else { panic!("{refusal:?}") };
+    assert_eq!((refused, &*why), (shape, "no node has more than 2 CPUs"));
 }
 
 #[test]

@@ -154,6 +154,10 @@ fn closing_ends_the_wait() {
     // A cluster ends with its owner, and those who submit borrow it: so what waits here is below it, in its session.
     let config = paceline::embedded::Config {
         cpus: 1,
+        gpus: paceline::hardware::Gpus::Auto,
+        memory: paceline::hardware::Memory::Auto,
+        more: Default::default(),
+        resources: Vec::new(),
         spares: 0,
         command: vec!["/bin/false".into()],
         variables: Vec::new(),
@@ -171,6 +175,7 @@ fn closing_ends_the_wait() {
         retry_on: paceline::RetryOn::default(),
         timeout: Duration::ZERO,
         priority: 0,
+        wait: Duration::ZERO,
     };
     let arguments = paceline::Bytes::from_static(b"arguments");
     let submit = || session.submit(&submission, arguments.clone());

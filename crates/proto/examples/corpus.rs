@@ -8,11 +8,12 @@ use paceline_proto::control::{
 };
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
+use paceline_proto::placement::Member;
 use paceline_proto::question::{NodeQuestion, Question};
 use paceline_proto::{
-    Address, Bytes, ClientId, ClusterId, Death, DeathCause, Epoch, FunctionId, Incarnation, LeaseId,
-    LeaseSecret, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, Seq, Shape, SlotId, Start, StartError,
-    TaskId, open,
+    Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts, FunctionId,
+    Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, OutOfMemory, Part, PlacementId, ProgramId,
+    Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, open,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -105,6 +106,22 @@ fn control(out: &mut Vec<Vec<u8>>) {
         finished: Seq(3),
     };
     let (lease, shape, slot) = (LeaseId(5), Shape::cpus(1), SlotId(2));
+    let devices = Devices::from_iter([0, 3]);
+    let needs = Resources::cpus(1).with(Part::Gpus(0.5)).and_then(|it| it.with(Part::Custom("license", 1.0)));
+    let rule = Rule {
+        labels: vec![("zone".into(), "b".into())],
+        gang: vec![Member {
+            needs: needs.expect("it is a sensible need"),
+            program: ProgramId::OWN,
+            count: 4,
+        }],
+        ..Rule::default()
+    };
+    let facts = Facts {
+        labels: vec![("disk".into(), "ssd".into())],
+        devices: vec![Device { memory: 8 << 30 }; 4],
+        resources: vec!["license".into()],
+    };
     let program = ProgramId(77);
     let start = Start {
         command: vec!["/bin/shapes".into(), "paceline-zygote".into()],
@@ -132,12 +149,16 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Broken { lease },
         ClientToHead::Heartbeat { beat: 7 },
         ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
+        ClientToHead::Placement { id: PlacementId(3), rule },
+        ClientToHead::Named { resources: vec!["license".into()] },
+        ClientToHead::Standing { weight: 2, priority: -1 },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape, secret },
         HeadToClient::Recall { lease },
         HeadToClient::Crowded { shape },
         HeadToClient::Ended { lease, death: death.clone() },
-        HeadToClient::Unplaceable { shape, largest: Resources::cpus(2) },
+        HeadToClient::Unplaceable { shape, largest: Resources::cpus(2), why: "no node has a GPU".into() },
+        HeadToClient::Waits { shape, why: "all 8 CPUs are used".into() },
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
         HeadToClient::NodeAt { node, name: "alpha".into(), addresses: addresses.clone() },
@@ -158,10 +179,12 @@ fn control(out: &mut Vec<Vec<u8>>) {
                 shape,
                 blocked: true,
                 holder: client,
-                epoch: Epoch(9)
+                epoch: Epoch(9),
+                devices
             }],
             met: Some(met),
             addresses: addresses.clone(),
+            facts,
         },
         NodeToHead::Placed { lease, slot },
         NodeToHead::Ended { lease, death: Some(death) },
@@ -176,14 +199,14 @@ fn control(out: &mut Vec<Vec<u8>>) {
         NodeToHead::Leaving,
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Program { program, start },
-        HeadToNode::Place { lease, client, shape, holder: client, secret },
+        HeadToNode::Place { lease, client, shape, holder: client, secret, devices },
         HeadToNode::End { lease },
         HeadToNode::Bye,
         HeadToNode::Relay { lease, addresses },
         HeadToNode::Heartbeat { beat: 7 },
         HeadToNode::Heard { lease },
         HeadToNode::Ask { number: 4, question: NodeQuestion::Status },
-        NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true },
+        NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true, devices },
         NodeToSlot::Attach { lease, secret: None },
         NodeToSlot::Attach { lease, secret: Some(secret) },
         NodeToSlot::Detach { lease },

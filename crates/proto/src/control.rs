@@ -7,10 +7,13 @@ use crate::data::{from_postcard, postcard_frame};
 use crate::death::Death;
 use crate::error::Error;
 use crate::frame::Frame;
-use crate::ids::{ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, SlotId};
+use crate::ids::{
+    ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId, ProgramId, SlotId,
+};
+use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
 use crate::question::{Answer, NodeQuestion, Question};
-use crate::resources::{Resources, Shape};
+use crate::resources::{Devices, Resources, Shape};
 use serde::{Deserialize, Serialize};
 
 /// Client to head.
@@ -37,6 +40,13 @@ pub enum ClientToHead {
     Heartbeat { beat: u64 },
     /// Asks the head something. May come without a `Hello`, from one that only asks.
     Ask { number: u64, question: Question },
+    /// What a placement that shapes name asks of nodes. Comes before the first of them; said again, it changes nothing.
+    Placement { id: PlacementId, rule: Rule },
+    /// What custom resources are called that shapes ask for.
+    Named { resources: Vec<String> },
+    /// How much this client counts when there is not enough for all: its share goes by the weight, and whoever has the
+    /// higher priority comes first.
+    Standing { weight: u32, priority: i32 },
 }
 
 /// Head to client.
@@ -72,6 +82,8 @@ pub enum HeadToClient {
     Unplaceable {
         shape: Shape,
         largest: Resources,
+        /// What is missing, for people.
+        why: String,
     },
     /// No slot of this program can be had; who wants one still has to say so again.
     ProgramFailed {
@@ -110,6 +122,11 @@ pub enum HeadToClient {
     },
     /// The cluster is closing: nothing more comes of it.
     Bye,
+    /// A request for leases of this shape has waited for a while; `why` says for what, for people.
+    Waits {
+        shape: Shape,
+        why: String,
+    },
 }
 
 /// Node to head.
@@ -125,6 +142,7 @@ pub enum NodeToHead {
         met: Option<Met>,
         /// Where it takes data connections; nowhere if it is a part of its client's process.
         addresses: Vec<Address>,
+        facts: Facts,
     },
     /// The lease has its slot.
     Placed { lease: LeaseId, slot: SlotId },
@@ -169,6 +187,8 @@ pub enum HeadToNode {
         shape: Shape,
         holder: ClientId,
         secret: LeaseSecret,
+        /// The GPUs it has, or has a part of.
+        devices: Devices,
     },
     /// End the lease. Its slot stays warm for the same client unless something still runs in it.
     End {
@@ -225,6 +245,8 @@ pub struct Placement {
     pub holder: ClientId,
     /// The start of the head that placed it.
     pub epoch: Epoch,
+    /// The GPUs it has, or has a part of.
+    pub devices: Devices,
 }
 
 /// Which of its two outputs a line was printed to.
@@ -238,8 +260,8 @@ pub enum Stream {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeToSlot {
     /// From now on this slot belongs to this client and has these resources, of all that its node has. `own`: it runs
-    /// the client's own program.
-    Bind { client: ClientId, needs: Resources, total: Resources, own: bool },
+    /// the client's own program. `devices`: the GPUs it has.
+    Bind { client: ClientId, needs: Resources, total: Resources, own: bool, devices: Devices },
     /// A data connection for this lease; its descriptor comes along. An earlier one is void. With a secret it comes from
     /// another machine: both sides prove the secret under TLS first.
     Attach { lease: LeaseId, secret: Option<LeaseSecret> },
@@ -356,7 +378,7 @@ mod tests {
         let want = ClientToHead::Want { shape: Shape::cpus(1), count: 3 };
         let mut bytes = Vec::new();
         want.encode(&mut bytes).unwrap();
-        assert_eq!(bytes[HEADER..], [2, 0x90, 0x4e, 0, 3]);
+        assert_eq!(bytes[HEADER..], [2, 0x90, 0x4e, 0, 0, 0, 0, 0, 3]);
         assert_eq!(ClientToHead::decode(&frame_of(&want)), Ok(want));
     }
 

@@ -81,6 +81,21 @@ id!(
     "program-"
 );
 
+id!(
+    /// A rule of placement: [`PlacementId::ANY`] is the default, any other is named by the hash of what it says.
+    PlacementId(u64),
+    "placement-"
+);
+
+impl PlacementId {
+    /// Any node that has room.
+    pub const ANY: PlacementId = PlacementId(0);
+
+    pub fn is_any(self) -> bool {
+        self == PlacementId::ANY
+    }
+}
+
 /// What opens the data connection of one lease: known to the client that holds it and to its slot, besides head and node.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LeaseSecret(pub [u8; 32]);

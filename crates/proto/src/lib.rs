@@ -17,6 +17,7 @@ pub mod exercise;
 pub mod frame;
 pub mod ids;
 pub mod open;
+pub mod placement;
 pub mod program;
 pub mod question;
 pub mod resources;
@@ -27,8 +28,9 @@ pub use bytes::Bytes;
 pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;
 pub use ids::{
-    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId, Seq,
-    SlotId, TaskId,
+    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId,
+    ProgramId, Seq, SlotId, TaskId,
 };
+pub use placement::{Device, Facts, Rule};
 pub use program::{Start, StartError};
-pub use resources::{Resources, Shape};
+pub use resources::{CustomName, Devices, Names, Part, Resources, Shape, Sum};

@@ -55,16 +55,24 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
         }
         Outcome::Lost(how) => Err(lost_error(py, &how, of)?),
         Outcome::NotStarted(failed) => Err(not_started(py, &failed, of)?),
-        Outcome::Unplaceable { needs, largest } => {
+        Outcome::Unplaceable(refused) => {
             let fields = fields(py, of)?;
-            fields.set_item("needs", needs.to_string())?;
-            fields.set_item("largest", largest.to_string())?;
+            fields.set_item("needs", refused.needs.to_string())?;
+            fields.set_item("largest", refused.largest.to_string())?;
+            fields.set_item("why", refused.why)?;
             Err(lost(py, "no-resources", &fields))
         }
         Outcome::HeadLost { after } => {
             let fields = fields(py, of)?;
             fields.set_item("after", after.as_secs_f64())?;
             Err(lost(py, "head-lost", &fields))
+        }
+        Outcome::NoRoom(waited) => {
+            let fields = fields(py, of)?;
+            fields.set_item("needs", waited.needs.to_string())?;
+            fields.set_item("why", waited.why)?;
+            fields.set_item("waited", true)?;
+            Err(lost(py, "no-resources", &fields))
         }
         Outcome::TooDeep { needs } => {
             let fields = fields(py, of)?;
@@ -183,17 +191,21 @@ fn lost_error(py: Python<'_>, how: &Lost, of: &Of<'_>) -> PyResult<PyErr> {
         fields.set_item("signal", signal)?;
         fields.set_item("exit_code", exit_code)?;
         let (said, memory) = match last.out_of_memory {
-            OutOfMemory::Yes(memory) => ("yes", memory),
+            OutOfMemory::Yes(memory) | OutOfMemory::Exceeded(memory) => ("yes", memory),
             OutOfMemory::Likely(memory) => ("likely", memory),
             OutOfMemory::No => ("no", MemoryUse::default()),
         };
         fields.set_item("out_of_memory", said)?;
         fields.set_item("peak", memory.peak)?;
         fields.set_item("limit", memory.limit)?;
+        fields.set_item("own_limit", matches!(last.out_of_memory, OutOfMemory::Exceeded(_)))?;
     }
     let slots: Vec<u64> = how.charges.iter().map(|charge| charge.slot.0).collect();
     fields.set_item("slots", slots)?;
-    let short = how.charges.last().is_some_and(|charge| matches!(charge.out_of_memory, OutOfMemory::Yes(_)));
+    let short = how
+        .charges
+        .last()
+        .is_some_and(|charge| matches!(charge.out_of_memory, OutOfMemory::Yes(_) | OutOfMemory::Exceeded(_)));
     let kind = match how.cause {
         LostCause::SlotDied if short => "out-of-memory",
         LostCause::SlotDied => "slot-died",

@@ -4,19 +4,52 @@ use crate::function::Function;
 use crate::wire::Wire;
 use crate::{slot, waiting};
 use paceline::remote::{self, Password};
-use paceline::{Bytes, Limits, ProgramId, Resources, RetryOn, Shape, Submission, embedded, exchange};
+use paceline::{
+    Bytes, Limits, Part, ProgramId, Resources, RetryOn, Rule, Shape, Submission, embedded, exchange, hardware,
+};
+use paceline_proto::PlacementId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
+use paceline_proto::placement::Order;
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 pyo3::create_exception!(_native, Unreached, PyException, "No connection: why, and what to do about it.");
+/// Order, one per node, labels, nodes, nodes that will not do, memory of GPUs.
+type Placement = (String, bool, Vec<(String, String)>, Vec<String>, Vec<String>, u64);
+
+fn rule(placement: Placement) -> Rule {
+    let (order, one_per_node, labels, nodes, not_nodes, gpu_memory) = placement;
+    let order = if order == "pack" { Order::Pack } else { Order::Spread };
+    Rule { order, one_per_node, labels, nodes, not_nodes, gpu_memory, ..Rule::default() }
+}
+
+/// What a task asks for, as Python says it.
+struct Needs<'a> {
+    cpus: f64,
+    gpus: f64,
+    memory: u64,
+    resources: &'a [(String, f64)],
+}
+
+impl Needs<'_> {
+    fn resources(&self) -> PyResult<Resources> {
+        let parts = [Part::Cpus(self.cpus), Part::Gpus(self.gpus), Part::Memory(self.memory)];
+        let custom = self.resources.iter().map(|(name, amount)| Part::Custom(name, *amount));
+        parts.into_iter().chain(custom).try_fold(Resources::default(), |needs, part| {
+            needs
+                .with(part)
+                .ok_or_else(|| PyValueError::new_err(format!("this cannot be asked for: {part:?}")))
+        })
+    }
+}
 
 #[pyclass(frozen, module = "paceline._native")]
 pub struct Session {
@@ -27,7 +60,7 @@ pub struct Session {
 #[pymethods]
 impl Session {
     #[staticmethod]
-    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes))]
+    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes, gpus="auto", memory="auto", resources=vec![]))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn embedded(
         cpus: u64,
@@ -39,6 +72,9 @@ impl Session {
         queue_tasks: Option<usize>,
         queue_bytes: Option<usize>,
         result_bytes: Option<usize>,
+        gpus: &str,
+        memory: &str,
+        resources: Vec<(String, f64)>,
     ) -> PyResult<Session> {
         if cpus == 0 {
             return Err(PyValueError::new_err("a cluster needs at least one CPU"));
@@ -46,11 +82,30 @@ impl Session {
         let variables: Vec<(String, String)> = environment.into_iter().collect();
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = if name.trim().is_empty() { "localhost" } else { name.trim() }.to_owned();
-        let config = embedded::Config { cpus, spares, command, variables: Vec::new(), name };
+        let gpus = gpus.parse().map_err(|error: hardware::Error| PyValueError::new_err(error.to_string()))?;
+        let memory =
+            memory.parse().map_err(|error: hardware::NotASize| PyValueError::new_err(error.to_string()))?;
+        let more = Needs { cpus: 0.0, gpus: 0.0, memory: 0, resources: &resources }.resources()?;
+        let resources = resources.into_iter().map(|(name, _)| name).collect();
+        let config = embedded::Config {
+            cpus,
+            gpus,
+            memory,
+            more,
+            resources,
+            spares,
+            command,
+            variables: Vec::new(),
+            name,
+        };
         let around = Environment { directory, path, variables: variables.clone() };
         let limits = limits(queue_tasks, queue_bytes, result_bytes);
         let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print), limits)
-            .map_err(|error| PyOSError::new_err(error.to_string()))?;
+            .map_err(|error| match error.kind() {
+                // The machine does not have what was asked for.
+                io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
+                _ => PyOSError::new_err(error.to_string()),
+            })?;
         Ok(Session { inner, variables })
     }
 
@@ -126,36 +181,49 @@ impl Session {
         Ok(Session { inner, variables })
     }
 
-    #[pyo3(signature = (payload, name, *, cpus, retries, retry_on, timeout, priority, program=None))]
+    #[pyo3(signature = (payload, name, *, cpus, gpus, memory, resources, placement, wait, retries, retry_on, timeout, priority, program=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn function(
         &self,
         payload: &Bound<'_, PyBytes>,
         name: &str,
         cpus: f64,
+        gpus: f64,
+        memory: u64,
+        resources: Vec<(String, f64)>,
+        placement: Option<Placement>,
+        wait: Option<f64>,
         retries: u32,
         retry_on: Vec<String>,
         timeout: Option<f64>,
         priority: i32,
         program: Option<&str>,
     ) -> PyResult<Function> {
-        let needs = Resources::fractional_cpus(cpus)
-            .ok_or_else(|| PyValueError::new_err(format!("cpus must be a number from 0 on, not {cpus}")))?;
+        let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
+        resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
+        let placement = placement.map_or(PlacementId::ANY, |it| self.inner.placement(rule(it)));
         let function = self.inner.define(Bytes::copy_from_slice(payload.as_bytes()));
         let retry_on = RetryOn {
             slot_lost: retry_on.iter().any(|cause| cause == "slot"),
             node_lost: retry_on.iter().any(|cause| cause == "node"),
             timeout: retry_on.iter().any(|cause| cause == "timeout"),
             raised: retry_on.iter().any(|cause| cause == "error"),
+            memory: retry_on.iter().any(|cause| cause == "memory"),
         };
         let timeout = waiting::timeout(timeout).unwrap_or(Duration::ZERO);
+        let wait = waiting::timeout(wait).unwrap_or(Duration::ZERO);
         let (program, wire) = match program {
             None => (ProgramId::OWN, Wire::Pickle),
             Some(path) => (self.inner.program(exchange::start_of(path)), Wire::Message),
         };
-        let shape = Shape { needs, program };
-        let submission = Submission { function, shape, retries, retry_on, timeout, priority };
+        let shape = Shape { needs, program, placement };
+        let submission = Submission { function, shape, retries, retry_on, timeout, priority, wait };
         Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire })
+    }
+
+    /// How much this program counts when there is not enough for all.
+    fn set_standing(&self, weight: u32, priority: i32) {
+        self.inner.set_standing(weight, priority);
     }
 
     fn refresh(&self, directory: String, path: Vec<String>) {

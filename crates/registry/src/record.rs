@@ -8,6 +8,9 @@ pub struct Head {
     pub name: String,
     /// The cluster's id, in hexadecimal.
     pub cluster: String,
+    /// How often the cluster's head has been started.
+    #[serde(default)]
+    pub epoch: u64,
     /// Where others reach it: `host:port`. None: only from this machine.
     pub address: Option<String>,
     /// Its abstract unix socket.

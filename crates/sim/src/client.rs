@@ -196,10 +196,12 @@ impl Sim {
             | ClientToHead::Release { .. }
             | ClientToHead::Broken { .. }
             | ClientToHead::Heartbeat { .. } => Repeat::Later,
-            ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Unreachable { .. } => {
+            ClientToHead::Unreachable { .. } => Repeat::AtOnce,
+            ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
+            ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
+            ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
                 Repeat::AtOnce
             }
-            ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
         };
         self.ledger.tally.broken_links += u64::from(matches!(message, ClientToHead::Broken { .. }));
         if !matches!(message, ClientToHead::Heartbeat { .. }) {
@@ -258,7 +260,8 @@ impl Sim {
             | HeadToClient::Answer { .. }
             | HeadToClient::Over
             | HeadToClient::Bye
-            | HeadToClient::Unplaceable { .. } => {}
+            | HeadToClient::Unplaceable { .. }
+            | HeadToClient::Waits { .. } => {}
         }
         self.client_handles(client, Event::FromHead(message));
     }
@@ -413,6 +416,7 @@ impl Sim {
         let root = self.root_of(client);
         let task = self.ledger.submit(client, root, parent, job);
         let spec = Spec {
+            wait: Duration::ZERO,
             function: self.clients[client].functions[usize::from(job.function)],
             payload: argument(task, job.size),
             shape: job.shape,

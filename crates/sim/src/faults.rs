@@ -42,6 +42,8 @@ enum Fault {
     ClientLeaves,
     /// A node has hardly any memory left.
     ShortOfMemory,
+    /// A task has more memory than it asked for.
+    Exceeds,
     /// A client gives up opening a data connection by itself.
     Unreachable,
     KillHead,
@@ -57,7 +59,7 @@ enum Fault {
     LongPartition,
 }
 
-const KINDS: [Fault; 23] = [
+const KINDS: [Fault; 24] = [
     Fault::KillAny,
     Fault::KillRunning,
     Fault::KillUnsent,
@@ -74,6 +76,7 @@ const KINDS: [Fault; 23] = [
     Fault::KillClient,
     Fault::ClientLeaves,
     Fault::ShortOfMemory,
+    Fault::Exceeds,
     Fault::Unreachable,
     Fault::KillHead,
     Fault::DoomHead,
@@ -158,6 +161,10 @@ impl Sim {
             Fault::ShortOfMemory => {
                 let node = self.random.below(self.nodes.len());
                 self.memory_is_short(node);
+            }
+            Fault::Exceeds => {
+                let node = self.random.below(self.nodes.len());
+                self.task_exceeds(node);
             }
             Fault::Unreachable => {
                 let client = self.random.below(self.clients.len());

@@ -186,6 +186,7 @@ impl Sim {
             | HeadToClient::Answer { .. }
             | HeadToClient::Over
             | HeadToClient::Bye
+            | HeadToClient::Waits { .. }
             | HeadToClient::Output { .. } => Repeat::Never,
         };
         self.ledger.tally.recalls += u64::from(matches!(message, HeadToClient::Recall { .. }));

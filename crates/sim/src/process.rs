@@ -14,7 +14,7 @@ use paceline_core::Tick;
 use paceline_core::slot::{Effect, Slot};
 use paceline_proto::control::{SlotToNode, ZygoteToNode};
 use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
-use paceline_proto::{Bytes, ClientId, DeathCause, FunctionId, LeaseId, ProgramId, Seq, SlotId};
+use paceline_proto::{Bytes, ClientId, DeathCause, Devices, FunctionId, LeaseId, ProgramId, Seq, SlotId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -49,6 +49,11 @@ pub(crate) struct Process {
     pub core: Slot,
     /// Whose it is.
     pub client: Option<ClientId>,
+    /// The GPUs it may use until it is dead, and how much of each.
+    pub devices: Devices,
+    pub share: u64,
+    /// It was ended because it had more memory than it may.
+    pub exceeded: bool,
     /// The client that it is itself, once a task of its has submitted tasks.
     pub nested: Option<usize>,
     /// The last lease under which a task waited for others.
@@ -99,6 +104,9 @@ impl Process {
             page: Page::default(),
             core: Slot::default(),
             client: None,
+            devices: Devices::default(),
+            share: 0,
+            exceeded: false,
             nested: None,
             waited_under: None,
             data: None,

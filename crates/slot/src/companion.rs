@@ -212,7 +212,8 @@ impl Companion {
     fn on_node(&self, message: NodeToSlot, descriptors: Vec<OwnedFd>) {
         let mut state = self.shared.state.lock();
         match message {
-            NodeToSlot::Bind { client: _, needs, total, own } => {
+            NodeToSlot::Bind { client: _, needs, total, own, devices } => {
+                state.devices = devices;
                 state.own = own;
                 state.needs = Some(needs);
                 state.total = Some(total);

@@ -13,7 +13,7 @@ use paceline_net::secure::Secured;
 use paceline_net::{Link, Page, Received, clock, poll, signals, spin};
 use paceline_proto::control::SlotToNode;
 use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
-use paceline_proto::{Bytes, FunctionId, LeaseId, Resources, Seq, SlotId};
+use paceline_proto::{Bytes, Devices, FunctionId, LeaseId, Resources, Seq, SlotId};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub functions: HashMap<FunctionId, Bytes>,
     pub environment: Option<Environment>,
     pub needs: Option<Resources>,
+    /// The GPUs it has.
+    pub devices: Devices,
     pub total: Option<Resources>,
     /// This is the client's own program.
     pub own: bool,
@@ -139,6 +141,7 @@ impl State {
             functions: HashMap::new(),
             environment: None,
             needs: None,
+            devices: Devices::default(),
             total: None,
             own: false,
             far: false,
@@ -288,6 +291,19 @@ impl Runtime {
     /// How many CPUs this slot was given.
     pub fn needs(&self) -> Option<Resources> {
         self.shared.state.lock().needs
+    }
+
+    /// The GPUs it has, by their numbers in the node's list.
+    pub fn devices(&self) -> Devices {
+        self.shared.state.lock().devices
+    }
+
+    /// The variables that let user code see the GPUs of this slot and no others, for as long as it lives. To be set
+    /// before anything of the user's is loaded: what uses GPUs reads them once.
+    pub fn device_variables(&self) -> [(&'static str, String); 2] {
+        let ids: Vec<String> = self.devices().numbers().map(|id| id.to_string()).collect();
+        // The numbers are those of the bus; by itself CUDA would put the fastest first.
+        [("CUDA_DEVICE_ORDER", "PCI_BUS_ID".into()), ("CUDA_VISIBLE_DEVICES", ids.join(","))]
     }
 
     /// The bytes of a function that a call names.

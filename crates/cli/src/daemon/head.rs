@@ -1,7 +1,7 @@
 //! The head of a daemon.
 
 use super::door::{self, Open};
-use super::join::read_key;
+use super::join::{key_of, read_key};
 use super::log::Log;
 use super::plan::{Plan, Up};
 use super::python::Python;
@@ -48,12 +48,9 @@ pub async fn start(
     let Open { mut listener, unix, port } = door::open(&wanted.listen, door, "--port")?;
     let address = door::told(&wanted.listen, port, None).first().map(ToString::to_string);
     let (journal, cluster, epoch) = journal(place)?;
+    tracing::info!(start = epoch.number(), "this head starts");
     let mut config = Config::new(cluster, epoch, random()?);
-    if epoch.number() > 1 {
-        // Nodes of the start before are on their way: nothing is impossible meanwhile.
-        config.settle = plan.head_lost;
-        tracing::info!(start = epoch.number(), "started again");
-    }
+    config.settle = plan.head_lost;
     config.heartbeat = plan.heartbeat;
     config.head_lost = plan.head_lost;
     config.client_lost = plan.client_lost;
@@ -61,6 +58,7 @@ pub async fn start(
     let record = Record {
         name: place.name().into(),
         cluster: format!("{:032x}", cluster.0),
+        epoch: epoch.number(),
         address,
         unix,
         pid: std::process::id(),
@@ -68,6 +66,8 @@ pub async fn start(
         version: env!("CARGO_PKG_VERSION").into(),
         started: seconds_since_1970(),
     };
+    // On disk before anything is granted in its name.
+    place.write_head(&record)?;
     let butler =
         Butler { record: record.clone(), log: log.clone(), keys: keys.clone(), ended: ended.clone() };
     let service = service.with_steward(Box::new(butler));
@@ -90,7 +90,6 @@ pub async fn start(
             }
         }
     });
-    place.write_head(&record)?;
     up.cluster = record.cluster;
     up.address = record.address;
     up.unix = record.unix;
@@ -115,9 +114,7 @@ fn keys(plan: &Plan, place: &Place) -> Result<Keys, Failure> {
     let key = match (&plan.credentials.key_file, &plan.credentials.key) {
         (Some(path), _) if path.exists() => read_key(path)?,
         (Some(path), _) => fresh(path)?,
-        (None, Some(text)) => {
-            text.parse().map_err(|error| failed(format!("PACELINE_KEY cannot be read: {error}")))?
-        }
+        (None, Some(text)) => key_of(text)?,
         (None, None) if own.exists() => read_key(&own)?,
         (None, None) => fresh(&own)?,
     };
@@ -178,6 +175,7 @@ impl Steward for Butler {
         let about = json!({
             "name": self.record.name,
             "id": self.record.cluster,
+            "epoch": self.record.epoch,
             "address": self.record.address,
             "version": self.record.version,
             "pid": self.record.pid,

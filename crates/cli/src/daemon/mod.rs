@@ -16,7 +16,7 @@ pub mod launch;
 pub mod log;
 mod node;
 pub mod plan;
-mod python;
+pub mod python;
 mod uplink;
 
 use crate::failure::{Failure, failed};

@@ -6,13 +6,14 @@ use super::log::Log;
 use super::plan::{NodePlan, Plan, Up};
 use super::python::Python;
 use super::{End, head, random, seconds_since_1970, uplink};
-use crate::failure::{Code, Failure, failed};
+use crate::failure::{Code, Failure, usage};
 use paceline_core::node::Config;
 use paceline_net::fds;
 use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves};
+use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_node::{Answers, Handle, Headless, Options, Uplink};
 use paceline_proto::question::NodeQuestion;
-use paceline_proto::{Incarnation, NodeId, Resources};
+use paceline_proto::{Address, Device, Facts, Incarnation, NodeId, Part, Resources};
 use paceline_registry::{Lock, Node as Record, Place, machine};
 use serde_json::json;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ pub async fn start(
         let text = format!("node {} of cluster {} runs already", wanted.name, place.name());
         return Err(Failure::new(Code::InUse, text).hint("--node-name lets a machine have several"));
     };
-    let total = resources(wanted, &python)?;
+    let (total, facts) = resources(wanted, &python)?;
     let before = place.last_node(&wanted.name);
     let number = before.as_ref().and_then(|record| u64::from_str_radix(&record.node, 16).ok());
     let number = number.map_or_else(|| random().map(u64::from_le_bytes), Ok)?;
@@ -93,6 +94,9 @@ pub async fn start(
     let options = Options {
         config: Config {
             name: wanted.name.clone(),
+            // Those on this machine find the socket that costs least.
+            addresses: std::iter::once(Address::Unix(unix.clone())).chain(addresses).collect(),
+            facts,
             spares: SPARES,
             heartbeat: plan.heartbeat,
             head_lost: plan.head_lost,
@@ -103,7 +107,7 @@ pub async fn start(
         variables: Vec::new(),
         uplink: way_up(&head),
         headless: on_headless(&headless, &ended_link),
-        answers: Some(answers(log.clone(), &record)),
+        answers: Some(answers(log.clone(), &record, &wanted.labels)),
     };
     let (service, handle) = paceline_node::service(options);
     let mut others = Vec::new();
@@ -182,18 +186,45 @@ impl Running {
     }
 }
 
-fn resources(plan: &NodePlan, python: &Python) -> Result<Resources, Failure> {
+/// What the node has, and what it is like.
+fn resources(plan: &NodePlan, python: &Python) -> Result<(Resources, Facts), Failure> {
+    let wanted = hardware::Settings {
+        gpus: plan
+            .gpus
+            .as_deref()
+            .map_or(Ok(Gpus::Auto), str::parse)
+            .map_err(|error| usage(error.to_string()))?,
+        memory: plan
+            .memory
+            .as_deref()
+            .map_or(Ok(Memory::Auto), str::parse)
+            .map_err(|error| usage(error.to_string()))?,
+        ..hardware::Settings::default()
+    };
+    let machine = hardware::find(&wanted).map_err(|error| usage(error.to_string()))?;
     let cpus = plan.cpus.unwrap_or(python.cpus);
-    Resources::fractional_cpus(cpus)
-        .ok_or_else(|| failed(format!("{cpus} CPUs are more than a node can have")))
+    let mut parts =
+        vec![Part::Cpus(cpus), Part::Gpus(machine.gpus.len() as f64), Part::Memory(machine.memory)];
+    parts.extend(plan.resources.iter().map(|(name, amount)| Part::Custom(name, *amount)));
+    let total = parts.into_iter().try_fold(Resources::default(), |sum, part| {
+        let wrong = || usage(format!("a node cannot have that: {part:?}"));
+        sum.with(part).ok_or_else(wrong)
+    })?;
+    let facts = Facts {
+        labels: plan.labels.clone(),
+        devices: machine.gpus.iter().map(|gpu| Device { memory: gpu.free }).collect(),
+        resources: plan.resources.iter().map(|(name, _)| name.clone()).collect(),
+    };
+    Ok((total, facts))
 }
 
 /// What the process around a node adds to its answers.
-fn answers(log: Log, record: &Record) -> Answers {
+fn answers(log: Log, record: &Record, labels: &[(String, String)]) -> Answers {
     let about = json!({
         "pid": record.pid,
         "host": super::plan::host_name(),
         "serves": record.address,
+        "labels": labels.iter().cloned().collect::<std::collections::BTreeMap<String, String>>(),
         "started": record.started,
     });
     Arc::new(move |question| match question {

@@ -1,5 +1,6 @@
 //! How many leases to hold: as many as there is work for, and none for long without.
 
+use super::shapes::ShapeKey;
 use super::{Client, Effect, LeaseKey};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
@@ -12,13 +13,15 @@ const ASKING_TAKES: Duration = Duration::from_millis(20);
 impl<Ticket: Clone> Client<Ticket> {
     /// Tell the head when more leases of a shape could be used than it knows. Asks in powers of two, so that a million
     /// submissions cost twenty messages.
-    pub(super) fn demand_changed(&mut self, shape: Shape, out: &mut Vec<Effect<Ticket>>) {
+    pub(super) fn demand_changed(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
         let most = self.config.max_leases;
-        let Some(queue) = self.shapes.get_mut(&shape) else { return };
+        let queue = &mut self.shapes[shape];
         let tasks = u32::try_from(queue.len() + queue.in_flight).unwrap_or(u32::MAX).min(most);
         if tasks > queue.wanted {
             queue.wanted = tasks.checked_next_power_of_two().unwrap_or(most).min(most);
-            out.push(Effect::ToHead(ClientToHead::Want { shape, count: queue.wanted }));
+            let count = queue.wanted;
+            let shape = *self.shapes.shape(shape);
+            out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
         }
     }
 
@@ -39,15 +42,15 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// How long an idle lease of this shape is kept.
-    fn keep_idle(&self, shape: Shape) -> Duration {
+    fn keep_idle(&self, shape: ShapeKey) -> Duration {
         let keep = self.config.keep_idle;
         if self.asks_back(shape) { keep.max(ASKING_TAKES) } else { keep }
     }
 
     /// Calls of this shape wait in slots behind others, and will be asked back for a lease that is idle. Were it given
     /// back before they are here, it would be granted again at once, for ever.
-    fn asks_back(&self, shape: Shape) -> bool {
-        let queue = &self.shapes[&shape];
+    fn asks_back(&self, shape: ShapeKey) -> bool {
+        let queue = &self.shapes[shape];
         let busy = queue.leases.iter().filter(|key| !self.leases[key.0].is_idle()).count();
         queue.in_flight > busy
     }
@@ -56,18 +59,22 @@ impl<Ticket: Clone> Client<Ticket> {
     /// would get one lease after the other and no task done.
     fn is_expected(&self, key: LeaseKey) -> bool {
         let lease = &self.leases[key.0];
-        lease.is_opening() && self.shapes[&lease.shape].len() > 0
+        lease.is_opening() && self.shapes[lease.shape].len() > 0
     }
 
     /// Whether tasks of another shape wait for what a lease of this one takes.
-    fn waits_for_room(&self, shape: Shape) -> bool {
-        let mut others = self.shapes.iter().filter(|(other, _)| **other != shape);
-        shape.needs != Resources::default() && others.any(|(_, queue)| queue.crowded && queue.len() > 0)
+    fn waits_for_room(&self, shape: ShapeKey) -> bool {
+        let mut others = self.shapes.iter().filter(|(other, ..)| *other != shape);
+        self.shapes.shape(shape).needs != Resources::default()
+            && others.any(|(_, _, queue)| queue.crowded && queue.len() > 0)
     }
 
     /// Leases of other shapes that are idle make room, the one that was idle for longest first.
-    pub(super) fn on_crowded(&mut self, shape: Shape, out: &mut Vec<Effect<Ticket>>) {
-        let Some(queue) = self.shapes.get_mut(&shape).filter(|queue| queue.len() > 0) else { return };
+    pub(super) fn on_crowded(&mut self, crowded: Shape, out: &mut Vec<Effect<Ticket>>) {
+        let Some(shape) = self.shapes.find(&crowded).filter(|key| self.shapes[*key].len() > 0) else {
+            return;
+        };
+        let queue = &mut self.shapes[shape];
         queue.crowded = true;
         let waiting = queue.len() as u64;
         let mut freed = Resources::default();
@@ -77,8 +84,8 @@ impl<Ticket: Clone> Client<Ticket> {
             .collect();
         idle.sort_unstable();
         for (_, key) in idle {
-            let needs = self.leases[key.0].shape.needs;
-            if freed != Resources::default() && shape.needs.times_in(&freed) >= waiting {
+            let needs = self.shapes.shape(self.leases[key.0].shape).needs;
+            if freed != Resources::default() && crowded.needs.times_in(&freed) >= waiting {
                 break;
             }
             let used = self.is_expected(key) || self.asks_back(self.leases[key.0].shape);
@@ -123,11 +130,13 @@ impl<Ticket: Clone> Client<Ticket> {
         if lease.is_unconfirmed() {
             self.slots.remove(&(lease.node, lease.slot));
         }
-        let queue = self.shapes.get_mut(&lease.shape).expect("a lease's shape has a queue");
+        let queue = &mut self.shapes[lease.shape];
         queue.forget_lease(key);
         let count = (queue.leases.len() as u32).max((queue.len() + queue.in_flight) as u32);
         queue.wanted = count.min(self.config.max_leases);
-        out.push(Effect::ToHead(ClientToHead::Want { shape: lease.shape, count: queue.wanted }));
+        let count = queue.wanted;
+        let shape = *self.shapes.shape(lease.shape);
+        out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
         out.push(Effect::ToHead(ClientToHead::Release { lease: lease.id }));
         out.push(Effect::Close { key });
     }

@@ -2,11 +2,12 @@
 
 use super::functions::Functions;
 use super::lease::{InFlight, LinkState};
+use super::shapes::ShapeKey;
 use super::task::{Spec, Task, TaskKey};
 use super::{Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use paceline_proto::data::{Call, ToSlot};
-use paceline_proto::{Bytes, FunctionId, Shape, TaskId};
+use paceline_proto::{Bytes, FunctionId, TaskId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ impl<Ticket: Clone> Client<Ticket> {
     ) -> (TaskKey, TaskId) {
         let id = self.next_task;
         self.next_task = TaskId(id.0 + 1);
-        let Spec { function, payload, shape, retries, retry_on, timeout, priority } = spec;
+        let Spec { function, payload, shape, retries, retry_on, timeout, priority, wait } = spec;
+        let shape = self.shapes.key(&shape);
         let key = TaskKey(self.tasks.insert(Task {
             id,
             ticket: Some(ticket),
@@ -51,12 +53,15 @@ impl<Ticket: Clone> Client<Ticket> {
             return (key, id);
         }
         self.waiting.add(self.tasks[key.0].payload.len());
-        self.shapes.entry(shape).or_default().push(key, priority);
+        self.shapes[shape].push(key, priority);
         self.fill(now, shape, out);
         if self.head.is_lost() {
             self.end_waiting(shape, out);
         }
         self.demand_changed(shape, out);
+        if wait > Duration::ZERO {
+            self.bound_wait(now, wait, key, id, out);
+        }
         (key, id)
     }
 
@@ -74,7 +79,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some((lease, seq)) = task.sent else {
             let (shape, priority) = (task.shape, task.priority);
             self.waiting.remove(task.payload.len());
-            self.shapes.get_mut(&shape).expect("a queued task has a queue").remove(key, priority);
+            self.shapes[shape].remove(key, priority);
             self.finish_unplaced(key, Outcome::Cancelled, out);
             self.demand_changed(shape, out);
             return true;
@@ -103,7 +108,7 @@ impl<Ticket: Clone> Client<Ticket> {
             }
         }
         if !queued.is_empty() {
-            for queue in self.shapes.values_mut() {
+            for queue in self.shapes.queues() {
                 queue.remove_all(&queued);
             }
         }
@@ -129,7 +134,7 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// Hand queued tasks of a shape to leases with room.
-    pub(super) fn fill(&mut self, now: Tick, shape: Shape, out: &mut Vec<Effect<Ticket>>) {
+    pub(super) fn fill(&mut self, now: Tick, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
         while let Some((key, was_idle)) = self.next_lease(shape) {
             let room = self.share_of_one(shape);
             let mut sent = 0;
@@ -144,8 +149,8 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// A lease that may take a task: an idle one first, else one at work. It is taken out of its list.
-    fn next_lease(&mut self, shape: Shape) -> Option<(LeaseKey, bool)> {
-        let queue = self.shapes.get_mut(&shape)?;
+    fn next_lease(&mut self, shape: ShapeKey) -> Option<(LeaseKey, bool)> {
+        let queue = &mut self.shapes[shape];
         let first = queue.front()?;
         while let Some(key) = queue.idle.pop() {
             let lease = &mut self.leases[key.0];
@@ -168,7 +173,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// A lease may have room: list it where [`Client::fill`] looks. Each list names a lease at most once.
     pub(super) fn list(&mut self, key: LeaseKey) {
         let lease = &mut self.leases[key.0];
-        let queue = self.shapes.entry(lease.shape).or_default();
+        let queue = &mut self.shapes[lease.shape];
         if !lease.usable() {
             return;
         }
@@ -182,14 +187,14 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// How many tasks one lease may get in one go, so that few tasks are spread over many slots.
-    fn share_of_one(&self, shape: Shape) -> usize {
-        let queue = &self.shapes[&shape];
+    fn share_of_one(&self, shape: ShapeKey) -> usize {
+        let queue = &self.shapes[shape];
         let takers = queue.idle.len() + queue.open.len() + 1;
         queue.len().div_ceil(takers).min(QUANTUM)
     }
 
-    fn send_one(&mut self, now: Tick, shape: Shape, key: LeaseKey) -> bool {
-        let queue = self.shapes.get_mut(&shape).expect("the shape being filled exists");
+    fn send_one(&mut self, now: Tick, shape: ShapeKey, key: LeaseKey) -> bool {
+        let queue = &mut self.shapes[shape];
         let Some(task_key) = queue.front() else { return false };
         let task = &mut self.tasks[task_key.0];
         let lease = &mut self.leases[key.0];
@@ -231,7 +236,7 @@ impl<Ticket: Clone> Client<Ticket> {
         task.started = false;
         let (id, shape, priority) = (task.id, task.shape, task.priority);
         self.waiting.add(task.payload.len());
-        let queue = self.shapes.entry(shape).or_default();
+        let queue = &mut self.shapes[shape];
         queue.put_back(key, priority, |other| self.tasks[other.0].id < id);
     }
 

@@ -7,11 +7,12 @@
 //! * HL-3: an earlier start of the head than the one believed last is no head any more.
 
 use super::lease::LinkState;
+use super::shapes::ShapeKey;
 use super::{Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use crate::alarm::Alarm;
+use paceline_proto::LeaseId;
 use paceline_proto::control::{ClientToHead, HeadToClient, Held, Met};
-use paceline_proto::{LeaseId, Shape};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -70,7 +71,8 @@ impl<Ticket: Clone> Client<Ticket> {
         let (client, name, met, under) = (self.id, self.name.clone(), self.head.met, self.under);
         out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met, under }));
         self.say_programs(out);
-        for (shape, queue) in &self.shapes {
+        self.say_sharing(out);
+        for (_, shape, queue) in self.shapes.iter() {
             if queue.wanted > 0 {
                 out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));
             }
@@ -186,21 +188,21 @@ impl<Ticket: Clone> Client<Ticket> {
             let mut lease = self.leases.remove(key.0);
             self.lease_keys.remove(&lease.id);
             self.slots.remove(&(lease.node, lease.slot));
-            let queue = self.shapes.get_mut(&lease.shape).expect("a lease's shape has a queue");
+            let queue = &mut self.shapes[lease.shape];
             queue.forget_lease(key);
             let calls = lease.take_in_flight();
             queue.in_flight -= calls.len();
             out.push(Effect::Close { key });
             calls.into_iter().for_each(|call| self.finish_unplaced(call.task, self.head_lost(), out));
         }
-        for shape in self.shapes.keys().copied().collect::<Vec<_>>() {
+        for shape in self.shapes.keys() {
             self.end_waiting(shape, out);
         }
     }
 
     /// Nothing of this shape waits for a head that is away for good.
-    pub(super) fn end_waiting(&mut self, shape: Shape, out: &mut Vec<Effect<Ticket>>) {
-        let Some(queue) = self.shapes.get_mut(&shape) else { return };
+    pub(super) fn end_waiting(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
+        let queue = &mut self.shapes[shape];
         queue.wanted = 0;
         for key in queue.drain() {
             self.waiting.remove(self.tasks[key.0].payload.len());

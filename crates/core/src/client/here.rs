@@ -1,7 +1,9 @@
 //! Tasks that the client runs itself: a slot that may not leave its CPUs to others while it waits for them.
 
+use super::queue::Queue;
+use super::shapes::ShapeKey;
 use super::{Client, Effect, Outcome};
-use paceline_proto::{Bytes, FunctionId, Resources, TaskId};
+use paceline_proto::{Bytes, FunctionId, Resources, Shape, TaskId};
 
 /// A task for the client itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,16 +22,17 @@ impl<Ticket: Clone> Client<Ticket> {
     /// Take out a task of this very program that waits for a slot and needs no more than `has`. Its outcome is now the
     /// caller's to give. If only others wait, they end: nothing they wait for can come.
     pub fn take_here(&mut self, has: &Resources, out: &mut Vec<Effect<Ticket>>) -> Option<Here<Ticket>> {
-        let fitting = (self.shapes.iter_mut())
-            .filter(|(shape, _)| shape.program.is_own() && shape.needs.fits_in(has))
-            .find_map(|(&shape, queue)| Some((shape, queue.pop()?)));
-        let Some((shape, key)) = fitting else {
-            for queue in self.shapes.values_mut() {
-                for key in queue.drain() {
+        let fits = |shape: &Shape| shape.program.is_own() && shape.needs.fits_in(has);
+        let waits = |(_, shape, queue): &(ShapeKey, &Shape, &Queue)| queue.len() > 0 && fits(shape);
+        let fitting = self.shapes.iter().find(waits).map(|(shape, ..)| shape);
+        let Some((shape, key)) = fitting.and_then(|shape| Some((shape, self.shapes[shape].pop()?))) else {
+            for shape in self.shapes.keys() {
+                let needs = self.shapes.shape(shape).needs;
+                for key in self.shapes[shape].drain() {
                     let task = self.tasks.remove(key.0);
                     self.waiting.remove(task.payload.len());
                     if let Some(ticket) = task.ticket {
-                        let outcome = Outcome::TooDeep { needs: task.shape.needs };
+                        let outcome = Outcome::TooDeep { needs: Box::new(needs) };
                         out.push(Effect::Finished { ticket, task: task.id, outcome });
                     }
                 }

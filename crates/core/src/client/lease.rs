@@ -3,10 +3,11 @@
 //! * LS-1: numbers in flight rise, and all but those not yet handed to the link were sent in that order.
 //! * LS-2: at most the window is in flight; a slot that runs something long gets nothing ahead.
 
+use super::shapes::ShapeKey;
 use super::{Config, TaskKey};
 use crate::Tick;
 use paceline_proto::data::{Call, Hello, ToSlot};
-use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, Seq, Shape, SlotId};
+use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, Seq, SlotId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub(super) struct Lease {
     pub id: LeaseId,
     pub node: NodeId,
     pub slot: SlotId,
-    pub shape: Shape,
+    pub shape: ShapeKey,
     pub secret: LeaseSecret,
     pub link: LinkState,
     /// Since when the link is down, if that is timed.
@@ -82,7 +83,7 @@ impl Lease {
         id: LeaseId,
         node: NodeId,
         slot: SlotId,
-        shape: Shape,
+        shape: ShapeKey,
         secret: LeaseSecret,
     ) -> Lease {
         Lease {

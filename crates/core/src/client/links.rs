@@ -19,7 +19,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         let key = LeaseKey(self.leases.insert(granted));
         self.lease_keys.insert(lease, key);
-        let queue = self.shapes.entry(shape).or_default();
+        let queue = &mut self.shapes[shape];
         queue.crowded = false;
         queue.leases.push(key);
         out.push(Effect::Open { key, lease, node, secret });

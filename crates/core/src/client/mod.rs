@@ -27,6 +27,8 @@ mod programs;
 mod queue;
 mod replies;
 mod room;
+mod shapes;
+mod sharing;
 mod task;
 mod withdraw;
 
@@ -37,7 +39,7 @@ pub use functions::Estimate;
 pub use here::Here;
 pub use programs::name as program_name;
 pub use room::Waiting;
-pub use task::{Charge, Lost, LostCause, NotStarted, Outcome, RetryOn, Spec, TaskKey};
+pub use task::{Charge, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable};
 
 use crate::Tick;
 use functions::Functions;
@@ -48,7 +50,8 @@ use paceline_proto::data::{Environment, FromSlot, ToSlot};
 use paceline_proto::{
     ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId,
 };
-use queue::Queue;
+use shapes::Shapes;
+use sharing::Sharing;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -156,13 +159,14 @@ pub struct Client<Ticket> {
     name: String,
     tasks: Slab<Task<Ticket>>,
     next_task: TaskId,
-    shapes: BTreeMap<Shape, Queue>,
+    shapes: Shapes,
     waiting: Waiting,
     leases: Slab<Lease>,
     lease_keys: HashMap<LeaseId, LeaseKey>,
     slots: BTreeMap<(NodeId, SlotId), SlotMemory>,
     functions: Functions,
     programs: BTreeMap<ProgramId, Start>,
+    sharing: Sharing,
     environment: Environment,
     environment_version: u64,
     head: HeadLink,
@@ -182,13 +186,14 @@ impl<Ticket: Clone> Client<Ticket> {
             name: name.to_owned(),
             tasks: Slab::new(),
             next_task: TaskId(1),
-            shapes: BTreeMap::new(),
+            shapes: Shapes::default(),
             waiting: Waiting::default(),
             leases: Slab::new(),
             lease_keys: HashMap::new(),
             slots: BTreeMap::new(),
             functions: Functions::default(),
             programs: BTreeMap::new(),
+            sharing: Sharing::default(),
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
@@ -215,12 +220,15 @@ impl<Ticket: Clone> Client<Ticket> {
         match message {
             HeadToClient::Welcome { .. } | HeadToClient::Heartbeat { .. } => {}
             HeadToClient::Granted { lease, node, slot, shape, secret } => {
+                let shape = self.shapes.key(&shape);
                 self.on_granted(now, Lease::new(now, lease, node, slot, shape, secret), out);
             }
             HeadToClient::Recall { lease } => self.on_recall(now, lease, out),
             HeadToClient::Crowded { shape } => self.on_crowded(shape, out),
             HeadToClient::Ended { lease, death } => self.on_ended(now, lease, &death, out),
-            HeadToClient::Unplaceable { shape, largest } => self.on_unplaceable(shape, largest, out),
+            HeadToClient::Unplaceable { shape, largest, why } => {
+                self.on_unplaceable(shape, largest, &why, out);
+            }
             HeadToClient::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
             // The shell prints and finds the way; nothing to decide.
             HeadToClient::Output { .. }
@@ -229,6 +237,7 @@ impl<Ticket: Clone> Client<Ticket> {
             | HeadToClient::Over
             | HeadToClient::Answer { .. }
             | HeadToClient::Bye => {}
+            HeadToClient::Waits { shape, why } => self.on_waits(shape, why),
         }
     }
 
@@ -247,10 +256,11 @@ impl<Ticket: Clone> Client<Ticket> {
         if self.wake.is_some_and(|wake| wake <= now) {
             self.wake = None;
         }
-        for shape in self.shapes.keys().copied().collect::<Vec<_>>() {
+        for shape in self.shapes.keys() {
             self.balance(now, shape, out);
         }
         self.release_idle(now, out);
+        self.end_patience(now, out);
         self.head_on_time(now, out);
     }
 
@@ -283,7 +293,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// End everything: what is pending is cancelled. Returns how many tasks that were.
     pub fn close(&mut self, out: &mut Vec<Effect<Ticket>>) -> usize {
         self.closed = true;
-        self.shapes.clear();
+        self.shapes = Shapes::default();
         self.waiting = Waiting::default();
         let mut count = 0;
         for (_, task) in std::mem::take(&mut self.tasks) {
@@ -312,13 +322,15 @@ impl<Ticket: Clone> Client<Ticket> {
         self.leases.get(key.0).map_or((0, 0), |lease| lease.outgoing_size())
     }
 
-    fn on_unplaceable(&mut self, shape: Shape, largest: Resources, out: &mut Vec<Effect<Ticket>>) {
-        let Some(queue) = self.shapes.get_mut(&shape) else { return };
+    fn on_unplaceable(&mut self, shape: Shape, largest: Resources, why: &str, out: &mut Vec<Effect<Ticket>>) {
+        let Some(key) = self.shapes.find(&shape) else { return };
+        let queue = &mut self.shapes[key];
         // Whoever submits such a task again is told again: a larger node may have come.
         queue.wanted = 0;
         for key in queue.drain() {
             self.waiting.remove(self.tasks[key.0].payload.len());
-            self.finish_unplaced(key, Outcome::Unplaceable { needs: shape.needs, largest }, out);
+            let refused = Unplaceable { needs: shape.needs, largest, why: why.to_owned() };
+            self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused)), out);
         }
     }
 
@@ -326,12 +338,12 @@ impl<Ticket: Clone> Client<Ticket> {
     pub fn check(&self) -> Result<(), String> {
         let mut places: HashMap<TaskKey, u32> = HashMap::new();
         let mut waiting = Waiting::default();
-        for (shape, queue) in &self.shapes {
+        for (shape, _, queue) in self.shapes.iter() {
             for key in queue.iter() {
                 waiting.add(self.tasks.get(key.0).map_or(0, |task| task.payload.len()));
                 *places.entry(key).or_default() += 1;
                 let task = self.tasks.get(key.0).ok_or(format!("CL-2: {key:?} is queued but unknown"))?;
-                if task.shape != *shape || task.sent.is_some() {
+                if task.shape != shape || task.sent.is_some() {
                     return Err(format!("CL-2: {:?} is queued wrongly", task.id));
                 }
             }
@@ -339,7 +351,7 @@ impl<Ticket: Clone> Client<Ticket> {
         if waiting != self.waiting {
             return Err(format!("RM-1: {waiting:?} wait, not {:?}", self.waiting));
         }
-        for tasks in self.shapes.values().flat_map(Queue::by_priority) {
+        for tasks in self.shapes.iter().flat_map(|(_, _, queue)| queue.by_priority()) {
             if !tasks.iter().is_sorted_by_key(|key| self.tasks[key.0].id) {
                 return Err("CL-5: tasks are queued out of order".into());
             }

@@ -2,7 +2,7 @@
 
 use super::{Client, Effect, NotStarted, Outcome};
 use paceline_proto::control::ClientToHead;
-use paceline_proto::{ProgramId, Shape, Start, StartError, program};
+use paceline_proto::{ProgramId, Start, StartError, program};
 use std::collections::btree_map::Entry;
 
 impl<Ticket: Clone> Client<Ticket> {
@@ -31,10 +31,11 @@ impl<Ticket: Clone> Client<Ticket> {
     ) {
         let Some(start) = self.programs.get(&program) else { return };
         let path = start.path().to_owned();
-        let shapes: Vec<Shape> =
-            self.shapes.keys().filter(|shape| shape.program == program).copied().collect();
-        for shape in shapes {
-            let queue = self.shapes.get_mut(&shape).expect("listed just now");
+        for shape in self.shapes.keys() {
+            if self.shapes.shape(shape).program != program {
+                continue;
+            }
+            let queue = &mut self.shapes[shape];
             // Whoever submits such a task again has it tried again: the program may have been built meanwhile.
             queue.wanted = 0;
             for key in queue.drain() {

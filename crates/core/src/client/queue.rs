@@ -18,6 +18,8 @@ pub(super) struct Queue {
     pub wanted: u32,
     /// The head has no room for another lease of this shape.
     pub crowded: bool,
+    /// What its tasks wait for, as the head says.
+    pub waits_for: String,
     /// Tasks of this shape in flight.
     pub in_flight: usize,
 }

@@ -1,9 +1,10 @@
 //! What slots answer.
 
+use super::shapes::ShapeKey;
 use super::{Client, Effect, LeaseKey, Outcome};
 use crate::Tick;
+use paceline_proto::Seq;
 use paceline_proto::data::{Reply, Status};
-use paceline_proto::{Seq, Shape};
 
 impl<Ticket: Clone> Client<Ticket> {
     pub(super) fn on_replies(
@@ -31,9 +32,9 @@ impl<Ticket: Clone> Client<Ticket> {
         self.after_replies(now, key, shape, acknowledge, out);
     }
 
-    fn on_reply(&mut self, key: LeaseKey, shape: Shape, reply: Reply, out: &mut Vec<Effect<Ticket>>) {
+    fn on_reply(&mut self, key: LeaseKey, shape: ShapeKey, reply: Reply, out: &mut Vec<Effect<Ticket>>) {
         let Some(call) = self.leases[key.0].remove(reply.seq) else { return };
-        self.shapes.get_mut(&shape).expect("a lease's shape has a queue").in_flight -= 1;
+        self.shapes[shape].in_flight -= 1;
         let task = &mut self.tasks[call.task.0];
         task.sent = None;
         if reply.status == Status::Withdrawn {
@@ -75,7 +76,7 @@ impl<Ticket: Clone> Client<Ticket> {
         &mut self,
         now: Tick,
         key: LeaseKey,
-        shape: Shape,
+        shape: ShapeKey,
         acknowledge: bool,
         out: &mut Vec<Effect<Ticket>>,
     ) {

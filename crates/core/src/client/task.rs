@@ -1,6 +1,7 @@
 //! A task, from its submission to its outcome.
 
 use super::LeaseKey;
+use super::shapes::ShapeKey;
 use paceline_proto::{
     Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError, TaskId,
 };
@@ -21,6 +22,8 @@ pub struct Spec {
     /// How long one attempt may run; zero for as long as it likes.
     pub timeout: Duration,
     pub priority: i32,
+    /// How long it waits for a slot; zero for as long as it takes.
+    pub wait: Duration,
 }
 
 /// What makes a task run again, as long as it has retries left.
@@ -31,11 +34,13 @@ pub struct RetryOn {
     pub timeout: bool,
     /// The user's own exceptions.
     pub raised: bool,
+    /// It took more memory than it had asked for, and would most likely do so again.
+    pub memory: bool,
 }
 
 impl Default for RetryOn {
     fn default() -> RetryOn {
-        RetryOn { slot_lost: true, node_lost: true, timeout: false, raised: false }
+        RetryOn { slot_lost: true, node_lost: true, timeout: false, raised: false, memory: false }
     }
 }
 
@@ -58,18 +63,34 @@ pub enum Outcome {
     /// The program that it is a function of gives no slots.
     NotStarted(Box<NotStarted>),
     /// No node can ever hold it.
-    Unplaceable {
-        needs: Resources,
-        largest: Resources,
-    },
+    Unplaceable(Box<Unplaceable>),
+    /// It waited for a slot for as long as it may.
+    NoRoom(Box<NoRoom>),
     /// It waited for the head, which was out of reach for so long.
     HeadLost {
         after: Duration,
     },
     /// The task that submitted it waits, and may neither leave its CPUs to it nor run it itself.
     TooDeep {
-        needs: Resources,
+        needs: Box<Resources>,
     },
+}
+
+/// What no node can ever hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unplaceable {
+    pub needs: Resources,
+    /// The most any node has.
+    pub largest: Resources,
+    /// What is missing.
+    pub why: String,
+}
+
+/// What there was no room for, and what it waited for if that is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NoRoom {
+    pub needs: Resources,
+    pub why: String,
 }
 
 /// Which program could not be started, and why.
@@ -124,7 +145,7 @@ pub(super) struct Task<Ticket> {
     pub ticket: Option<Ticket>,
     pub function: FunctionId,
     pub payload: Bytes,
-    pub shape: Shape,
+    pub shape: ShapeKey,
     pub priority: i32,
     pub retries: u32,
     pub retry_on: RetryOn,

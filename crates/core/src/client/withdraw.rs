@@ -5,10 +5,11 @@
 //!   the asking takes.
 
 use super::lease::LinkState;
+use super::shapes::ShapeKey;
 use super::{Client, Effect, LeaseKey};
 use crate::Tick;
+use paceline_proto::Seq;
 use paceline_proto::data::ToSlot;
-use paceline_proto::{Seq, Shape};
 use std::time::Duration;
 
 /// Asking back work that takes less than this is not worth the messages.
@@ -26,11 +27,11 @@ enum Verdict {
 
 impl<Ticket: Clone> Client<Ticket> {
     /// If slots of this shape are idle while others have work ahead, take some of it back.
-    pub(super) fn balance(&mut self, now: Tick, shape: Shape, out: &mut Vec<Effect<Ticket>>) {
+    pub(super) fn balance(&mut self, now: Tick, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
         if !self.is_slack(shape) {
             return;
         }
-        let leases = self.shapes[&shape].leases.iter();
+        let leases = self.shapes[shape].leases.iter();
         let victims: Vec<LeaseKey> =
             leases.copied().filter(|key| self.leases[key.0].in_flight().len() > 1).collect();
         let mut taken = false;
@@ -60,8 +61,8 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// Whether a slot has nothing to do and no task waits for one.
-    fn is_slack(&self, shape: Shape) -> bool {
-        let Some(queue) = self.shapes.get(&shape) else { return false };
+    fn is_slack(&self, shape: ShapeKey) -> bool {
+        let queue = &self.shapes[shape];
         let mut idle = queue.idle.iter();
         queue.len() == 0
             && queue.in_flight >= 2
@@ -110,7 +111,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let shape = self.leases[key.0].shape;
         let taken = self.leases[key.0].take_unsent();
         for call in taken.iter().rev() {
-            self.shapes.get_mut(&shape).expect("a lease's shape has a queue").in_flight -= 1;
+            self.shapes[shape].in_flight -= 1;
             if self.tasks[call.task.0].ticket.is_some() {
                 self.requeue(call.task);
             } else {

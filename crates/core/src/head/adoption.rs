@@ -19,9 +19,10 @@ impl Head {
         met: Option<Met>,
         out: &mut Vec<Effect>,
     ) {
-        let &Placement { lease, slot, shape, blocked, holder, epoch, .. } = placement;
+        let &Placement { lease, slot, shape, blocked, holder, epoch, devices, .. } = placement;
         let node = self.nodes.get_mut(&id).expect("the node has just joined");
-        if node.leases.len() >= self.config.max_leases {
+        // One that needs what the node does not have is none of ours.
+        if node.leases.len() >= self.config.max_leases || !shape.needs.fits_in(&node.total) {
             return self.tell_node(id, HeadToNode::End { lease }, out);
         }
         node.leases.insert(lease);
@@ -41,7 +42,7 @@ impl Head {
             // Given up while the node was out of reach, or of a cluster that is no more.
             None => LeaseState::Ending,
         };
-        self.leases.insert(lease, Lease { client, node: id, shape, blocked, state, via: None });
+        self.leases.insert(lease, Lease { client, node: id, shape, devices, blocked, state, via: None });
         if state.is_somebodys() {
             self.hand_over(lease);
         }

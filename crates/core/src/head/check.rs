@@ -1,7 +1,7 @@
 //! The invariants, spelled out. Slow and plain on purpose: it recomputes every book from the leases alone.
 
-use super::{ClientLink, Family, Head, LeaseState, NodeLink};
-use paceline_proto::{ClientId, NodeId, Resources};
+use super::{ClientLink, Family, Head, NodeLink};
+use paceline_proto::{ClientId, NodeId, Resources, Sum};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -45,6 +45,8 @@ impl Head {
         let returning =
             mine().filter(|(_, lease)| lease.state.is_returning()).map(|(_, lease)| lease.needs());
         ensure!(sum(returning) == node.returning, "{id:?} expects {} back", node.returning);
+        let devices: Vec<_> = mine().map(|(_, lease)| (lease.shape.needs, lease.devices)).collect();
+        node.devices.check(&devices)?;
         ensure!(node.leases.len() <= self.config.max_leases, "{id:?} has too many leases");
         Ok(())
     }
@@ -72,9 +74,9 @@ impl Head {
         let mut families: BTreeMap<ClientId, Family> = BTreeMap::new();
         for lease in self.leases.values().filter(|lease| lease.state.is_somebodys()) {
             let family = families.entry(self.clients[&lease.client].root).or_default();
-            family.used = family.used.plus(&lease.needs());
-            if matches!(lease.state, LeaseState::Recalled { .. } | LeaseState::Broken) {
-                family.recalled = family.recalled.plus(&lease.needs());
+            family.used.add(&lease.needs());
+            if !lease.state.leaves_family() {
+                family.keeps.add(&lease.needs());
             }
         }
         families.retain(|_, family| *family != Family::default());
@@ -93,7 +95,9 @@ impl Head {
         ensure!(stray.is_none(), "LV-2: {stray:?} is leaving and not here");
         let room = up.map(|(&id, node)| (node.free(), Reverse(id))).collect();
         ensure!(self.room == room, "the room is other than listed");
-        ensure!(self.total == sum(self.nodes.values().map(|node| node.total)), "the total is {}", self.total);
+        let mut total = Sum::default();
+        self.nodes.values().for_each(|node| total.add(&node.total));
+        ensure!(self.total == total, "the total is {:?}", self.total);
         let both = self.departed.keys().find(|id| self.nodes.contains_key(id));
         ensure!(both.is_none(), "{both:?} is here and departed");
         for (id, claim) in &self.claims {

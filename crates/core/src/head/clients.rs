@@ -4,9 +4,13 @@ use super::{Client, ClientLink, Effect, Head, LeaseState, Want};
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Held, Met};
 use paceline_proto::{
-    ClientId, Death, DeathCause, LeaseId, OutOfMemory, ProgramId, Seq, Shape, Start, StartError,
+    ClientId, CustomName, Death, DeathCause, LeaseId, OutOfMemory, PlacementId, ProgramId, Rule, Seq, Shape,
+    Start, StartError,
 };
 use std::collections::{BTreeMap, BTreeSet};
+
+/// So many names of custom resources are remembered.
+const MOST_NAMES: usize = 4096;
 
 impl Head {
     pub(super) fn on_client(
@@ -35,6 +39,9 @@ impl Head {
             ClientToHead::Heartbeat { beat } => self.on_client_beat(now, from, beat, out),
             // The shell answers.
             ClientToHead::Ask { .. } => {}
+            ClientToHead::Placement { id, rule } => self.on_placement(from, id, rule),
+            ClientToHead::Named { resources } => self.learn_names(resources),
+            ClientToHead::Standing { weight, priority } => self.on_standing(from, weight, priority),
         }
     }
 
@@ -124,6 +131,24 @@ impl Head {
         }
     }
 
+    fn on_placement(&mut self, from: ClientId, id: PlacementId, rule: Rule) {
+        if let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up() && !id.is_any()) {
+            client.placements.entry(id).or_insert(rule);
+        }
+    }
+
+    pub(super) fn learn_names(&mut self, names: Vec<String>) {
+        let room = MOST_NAMES.saturating_sub(self.names.len());
+        self.names.extend(names.into_iter().take(room).map(|name| (CustomName::of(&name), name)));
+    }
+
+    fn on_standing(&mut self, from: ClientId, weight: u32, priority: i32) {
+        if let Some(client) = self.clients.get_mut(&from) {
+            (client.weight, client.priority) = (weight.max(1), priority);
+            self.dirty = true;
+        }
+    }
+
     /// Some node can make no slots of this program: who wants one is told, and may ask again.
     pub(super) fn on_program_failed(&mut self, program: ProgramId, why: &StartError, out: &mut Vec<Effect>) {
         let using = self.clients.iter().filter(|(_, client)| client.programs.contains_key(&program));
@@ -137,7 +162,8 @@ impl Head {
 
     fn on_want(&mut self, now: Tick, id: ClientId, shape: Shape, count: u32, out: &mut Vec<Effect>) {
         let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) else { return };
-        let known = shape.program.is_own() || client.programs.contains_key(&shape.program);
+        let known = (shape.program.is_own() || client.programs.contains_key(&shape.program))
+            && (shape.placement.is_any() || client.placements.contains_key(&shape.placement));
         if count == 0 || !known {
             client.wants.remove(&shape);
         } else {
@@ -239,31 +265,6 @@ impl Head {
         leases.into_iter().for_each(|lease| self.end(lease, out));
     }
 
-    /// Refuse what no node could ever hold. With no node nothing is impossible.
-    pub(super) fn judge(&mut self, now: Tick, id: ClientId, shape: Shape, out: &mut Vec<Effect>) {
-        let totals = || {
-            let departed = self.departed.values().map(|(total, _)| *total);
-            self.nodes.values().map(|node| node.total).chain(departed)
-        };
-        let settling = self.settled_at.is_none_or(|at| now < at);
-        if settling || self.nodes.is_empty() || totals().any(|total| shape.needs.fits_in(&total)) {
-            return;
-        }
-        let largest = totals().max().unwrap_or_default();
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.wants.remove(&shape);
-        }
-        self.note_hunger(id);
-        self.tell_client(id, HeadToClient::Unplaceable { shape, largest }, out);
-    }
-
-    pub(super) fn judge_all(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        let wants: Vec<(ClientId, Shape)> = (self.clients.iter())
-            .flat_map(|(&id, client)| client.wants.keys().map(move |&shape| (id, shape)))
-            .collect();
-        wants.into_iter().for_each(|(id, shape)| self.judge(now, id, shape, out));
-    }
-
     pub(super) fn note_hunger(&mut self, id: ClientId) {
         if self.clients.get(&id).is_some_and(|client| client.unmet().next().is_some()) {
             self.hungry.insert(id);
@@ -280,6 +281,9 @@ impl Client {
             link: ClientLink::Up,
             heard: None,
             programs: BTreeMap::new(),
+            placements: BTreeMap::new(),
+            weight: 1,
+            priority: 0,
             wants: BTreeMap::new(),
             leases: BTreeMap::new(),
             root: id,

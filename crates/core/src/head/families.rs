@@ -62,9 +62,10 @@ impl Head {
 
     /// Enter the lease into the books of its node and its family.
     pub(super) fn count(&mut self, id: LeaseId) {
-        let Lease { client, node, state, .. } = self.leases[&id];
+        let Lease { client, node, shape, devices, state, .. } = self.leases[&id];
         let needs = self.leases[&id].needs();
         self.change_node(node, |node| {
+            node.devices.take(&shape.needs, devices);
             node.used = node.used.plus(&needs);
             if state.is_returning() {
                 node.returning = node.returning.plus(&needs);
@@ -72,9 +73,9 @@ impl Head {
         });
         if state.is_somebodys() {
             self.change_family(client, |family| {
-                family.used = family.used.plus(&needs);
-                if state.leaves_family() {
-                    family.recalled = family.recalled.plus(&needs);
+                family.used.add(&needs);
+                if !state.leaves_family() {
+                    family.keeps.add(&needs);
                 }
             });
         }
@@ -82,10 +83,11 @@ impl Head {
 
     /// Take it out of them again. To be done before anything about it changes.
     pub(super) fn uncount(&mut self, id: LeaseId) {
-        let Lease { client, node, state, .. } = self.leases[&id];
+        let Lease { client, node, shape, devices, state, .. } = self.leases[&id];
         let needs = self.leases[&id].needs();
         let counted = "what is taken out was entered";
         self.change_node(node, |node| {
+            node.devices.give_back(&shape.needs, devices);
             node.used = node.used.minus(&needs).expect(counted);
             if state.is_returning() {
                 node.returning = node.returning.minus(&needs).expect(counted);
@@ -93,9 +95,9 @@ impl Head {
         });
         if state.is_somebodys() {
             self.change_family(client, |family| {
-                family.used = family.used.minus(&needs).expect(counted);
-                if state.leaves_family() {
-                    family.recalled = family.recalled.minus(&needs).expect(counted);
+                family.used.remove(&needs);
+                if !state.leaves_family() {
+                    family.keeps.remove(&needs);
                 }
             });
         }
@@ -107,31 +109,33 @@ impl Head {
         self.drop_if_empty(root);
     }
 
-    /// What the client's leases put on the books of its family.
-    fn own_part(&self, id: ClientId) -> Family {
-        let mut own = Family::default();
-        for lease in self.clients[&id].leases.values().flatten().map(|lease| &self.leases[lease]) {
-            own.used = own.used.plus(&lease.needs());
-            if lease.state.leaves_family() {
-                own.recalled = own.recalled.plus(&lease.needs());
-            }
-        }
-        own
+    /// What the client's leases need, and whether they are to be given back.
+    fn own_part(&self, id: ClientId) -> Vec<(Resources, bool)> {
+        let leases = self.clients[&id].leases.values().flatten().map(|lease| &self.leases[lease]);
+        leases.map(|lease| (lease.needs(), lease.state.leaves_family())).collect()
     }
 
     fn leave_family(&mut self, id: ClientId) {
         let own = self.own_part(id);
         self.change_family(id, |family| {
-            family.used = family.used.less(&own.used);
-            family.recalled = family.recalled.less(&own.recalled);
+            for (needs, recalled) in own {
+                family.used.remove(&needs);
+                if !recalled {
+                    family.keeps.remove(&needs);
+                }
+            }
         });
     }
 
     fn join_family(&mut self, id: ClientId) {
         let own = self.own_part(id);
         self.change_family(id, |family| {
-            family.used = family.used.plus(&own.used);
-            family.recalled = family.recalled.plus(&own.recalled);
+            for (needs, recalled) in own {
+                family.used.add(&needs);
+                if !recalled {
+                    family.keeps.add(&needs);
+                }
+            }
         });
     }
 
@@ -142,14 +146,14 @@ impl Head {
     }
 
     pub(super) fn family(&self, client: ClientId) -> Family {
-        self.families.get(&self.clients[&client].root).copied().unwrap_or_default()
+        self.families.get(&self.clients[&client].root).cloned().unwrap_or_default()
     }
 }
 
 impl Lease {
     /// What it takes from its node and from its family's share.
     pub(super) fn needs(&self) -> Resources {
-        if self.blocked { Resources::default() } else { self.shape.needs }
+        if self.blocked { self.shape.needs.without_cpus() } else { self.shape.needs }
     }
 }
 
@@ -164,7 +168,7 @@ impl LeaseState {
     }
 
     /// Whether its client was asked to give it back, or will lose it without being asked.
-    fn leaves_family(self) -> bool {
+    pub(super) fn leaves_family(self) -> bool {
         matches!(self, LeaseState::Recalled { .. } | LeaseState::Broken)
     }
 }

@@ -2,15 +2,22 @@
 
 use super::{Effect, Head, Lease, LeaseState, Node, NodeLink};
 use paceline_proto::control::{HeadToClient, HeadToNode};
-use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, Shape};
+use paceline_proto::{ClientId, Devices, LeaseId, LeaseSecret, NodeId, Shape};
 use std::cmp::Reverse;
 
 impl Head {
     /// Ask the node for a slot. The caller has seen that it fits.
-    pub(super) fn place(&mut self, client: ClientId, shape: Shape, node: NodeId, out: &mut Vec<Effect>) {
+    pub(super) fn place(
+        &mut self,
+        client: ClientId,
+        shape: Shape,
+        node: NodeId,
+        devices: Devices,
+        out: &mut Vec<Effect>,
+    ) {
         let id = self.next_lease();
         let state = LeaseState::Placing;
-        let lease = Lease { client, node, shape, blocked: false, state, via: None };
+        let lease = Lease { client, node, shape, devices, blocked: false, state, via: None };
         self.leases.insert(id, lease);
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
@@ -25,7 +32,7 @@ impl Head {
             self.tell_node(node, HeadToNode::Program { program: shape.program, start }, out);
         }
         let secret = self.secret_of(id);
-        let place = HeadToNode::Place { lease: id, client: root, shape, holder: client, secret };
+        let place = HeadToNode::Place { lease: id, client: root, shape, holder: client, secret, devices };
         self.tell_node(node, place, out);
     }
 

@@ -20,9 +20,13 @@
 mod adoption;
 mod check;
 mod clients;
+mod devices;
+mod explain;
 mod families;
+mod fit;
 mod leases;
 mod leaving;
+mod never;
 mod nodes;
 mod reach;
 mod recall;
@@ -35,13 +39,14 @@ use crate::alarm::Alarm;
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Met, NodeToHead};
 use paceline_proto::{
-    Address, ClientId, ClusterId, Epoch, Incarnation, LeaseId, NodeId, ProgramId, Resources, Shape, SlotId,
-    Start,
+    Address, ClientId, ClusterId, Devices, Epoch, Facts, Incarnation, LeaseId, Names, NodeId, PlacementId,
+    ProgramId, Resources, Rule, Shape, SlotId, Start, Sum,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub use explain::Waits;
 pub use status::{LeaseStatus, NodeStatus, Status};
 
 /// How long silence may last, in heartbeats, before a node counts as lost.
@@ -131,13 +136,15 @@ pub struct Head {
     hungry: BTreeSet<ClientId>,
     nodes: BTreeMap<NodeId, Node>,
     /// What all nodes have together.
-    total: Resources,
+    total: Sum,
+    /// What custom resources are called.
+    names: Names,
     /// Nodes that take leases, by what is free; among equals the lowest id comes last.
     room: BTreeSet<(Resources, Reverse<NodeId>)>,
     /// Clients that said goodbye, and their leases that are not over yet.
     going: BTreeMap<ClientId, BTreeSet<LeaseId>>,
-    /// Nodes that are gone, what they had, and until when they are counted on.
-    departed: BTreeMap<NodeId, (Resources, Tick)>,
+    /// Nodes that are gone.
+    departed: BTreeMap<NodeId, Departed>,
     leases: BTreeMap<LeaseId, Lease>,
     /// Leases of an earlier start that clients hold on nodes that have not reported yet.
     claims: BTreeMap<LeaseId, Claim>,
@@ -164,6 +171,11 @@ struct Client {
     heard: Option<Tick>,
     /// How the programs are started that its shapes name.
     programs: BTreeMap<ProgramId, Start>,
+    /// What its shapes ask of nodes.
+    placements: BTreeMap<PlacementId, Rule>,
+    /// Its part of what there is not enough of, and who comes before whom; those of its root count.
+    weight: u32,
+    priority: i32,
     wants: BTreeMap<Shape, Want>,
     /// Its leases that are not yet ending.
     leases: BTreeMap<Shape, BTreeSet<LeaseId>>,
@@ -179,12 +191,12 @@ struct Client {
 }
 
 /// A client and the slots that are clients on its behalf.
-#[derive(Clone, Copy, PartialEq, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 struct Family {
     /// What their leases need together that are not yet ending, but for those whose task waits for others.
-    used: Resources,
-    /// What of that they were asked to give back.
-    recalled: Resources,
+    used: Sum,
+    /// What of it they keep when they have given back what they were asked for.
+    keeps: Sum,
 }
 
 enum ClientLink {
@@ -211,6 +223,8 @@ struct Node {
     incarnation: Incarnation,
     name: String,
     total: Resources,
+    facts: Facts,
+    devices: devices::Books,
     /// Where it takes data connections.
     addresses: Vec<Address>,
     /// What its leases need; for a moment more than it has when tasks go on that had waited (HD-1).
@@ -221,6 +235,12 @@ struct Node {
     link: NodeLink,
     /// It was told to go.
     dismissed: bool,
+}
+
+/// A node that is gone, and until when it is counted on when a request is judged impossible.
+struct Departed {
+    node: Node,
+    until: Tick,
 }
 
 enum NodeLink {
@@ -243,6 +263,7 @@ struct Lease {
     client: ClientId,
     node: NodeId,
     shape: Shape,
+    devices: Devices,
     /// Its task waits for others and needs no CPUs.
     blocked: bool,
     state: LeaseState,
@@ -282,7 +303,8 @@ impl Head {
             families: BTreeMap::new(),
             hungry: BTreeSet::new(),
             nodes: BTreeMap::new(),
-            total: Resources::default(),
+            total: Sum::default(),
+            names: Names::new(),
             room: BTreeSet::new(),
             going: BTreeMap::new(),
             departed: BTreeMap::new(),
@@ -358,8 +380,8 @@ impl Head {
                 NodeLink::Up { heard: at } | NodeLink::Down { until: at } => *at = *at + gap,
             }
         }
-        for (_, until) in self.departed.values_mut() {
-            *until = *until + gap;
+        for departed in self.departed.values_mut() {
+            departed.until = departed.until + gap;
         }
         self.settled_at = self.settled_at.map(|at| at + gap);
         self.deadline = self.deadline.map(|at| at + gap);

@@ -1,10 +1,11 @@
 //! What nodes say, and what happens when they fall silent.
 
 use super::clients::lost;
-use super::{BEATS, Effect, Head, LeaseState, Node, NodeLink};
+use super::devices::Books;
+use super::{BEATS, Departed, Effect, Head, LeaseState, Node, NodeLink};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToClient, HeadToNode, Met, NodeToHead, Placement};
-use paceline_proto::{Death, Incarnation, LeaseId, NodeId, Resources, SlotId};
+use paceline_proto::{Death, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +15,10 @@ impl Head {
             *heard = now;
         }
         match message {
-            NodeToHead::Join { node, incarnation, name, total, leases, met, addresses } => {
+            NodeToHead::Join { node, incarnation, name, total, leases, met, addresses, facts } => {
                 if node == from && self.outranks(met, out) {
-                    self.on_join(now, node, incarnation, name, total, &leases, met, out);
+                    let fresh = Node::new(incarnation, name, total, facts, now);
+                    self.on_join(now, fresh, node, &leases, met, out);
                     self.on_addresses(node, addresses, out);
                 }
             }
@@ -39,29 +41,27 @@ impl Head {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
     fn on_join(
         &mut self,
         now: Tick,
+        fresh: Node,
         id: NodeId,
-        incarnation: Incarnation,
-        name: String,
-        total: Resources,
         placed: &[Placement],
         met: Option<Met>,
         out: &mut Vec<Effect>,
     ) {
         let known =
             self.nodes.get(&id).map(|node| (node.incarnation, matches!(node.link, NodeLink::Up { .. })));
-        let repeated = known == Some((incarnation, true));
-        if known.is_some_and(|(before, _)| before != incarnation) {
+        let repeated = known == Some((fresh.incarnation, true));
+        if known.is_some_and(|(before, _)| before != fresh.incarnation) {
             // Another start of the node: what the one before had is gone for certain.
             self.lose_node(id, out);
         }
         self.departed.remove(&id);
+        self.learn_names(fresh.facts.resources.clone());
         let node = self.nodes.entry(id).or_insert_with(|| {
-            self.total = self.total.plus(&total);
-            Node::new(incarnation, name, total, now)
+            self.total.add(&fresh.total);
+            fresh
         });
         node.link = NodeLink::Up { heard: now };
         self.note_room(id);
@@ -163,10 +163,10 @@ impl Head {
     }
 
     pub(super) fn give_up_nodes(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        self.departed.retain(|_, (_, until)| *until > now);
+        self.departed.retain(|_, departed| departed.until > now);
         let silence = self.config.heartbeat * BEATS;
         let mut lost = Vec::new();
-        let mut next: Option<Tick> = self.departed.values().map(|(_, until)| *until).min();
+        let mut next: Option<Tick> = self.departed.values().map(|departed| departed.until).min();
         for (&id, node) in &self.nodes {
             let (until, up) = match node.link {
                 NodeLink::Up { heard } => (heard + silence, true),
@@ -180,9 +180,9 @@ impl Head {
         }
         next.into_iter().for_each(|at| self.no_later_than(at));
         for (id, up) in lost {
-            let total = self.lose_node(id, out);
+            let node = self.lose_node(id, out);
             let until = now + self.config.head_lost;
-            self.departed.insert(id, (total, until));
+            self.departed.insert(id, Departed { node, until });
             self.no_later_than(until);
             if up {
                 out.push(Effect::DropNode(id));
@@ -190,16 +190,16 @@ impl Head {
         }
     }
 
-    /// The node is gone, and with it whatever ran there. Returns what it had.
-    pub(super) fn lose_node(&mut self, id: NodeId, out: &mut Vec<Effect>) -> Resources {
+    /// The node is gone, and with it whatever ran there. Returns what it was.
+    pub(super) fn lose_node(&mut self, id: NodeId, out: &mut Vec<Effect>) -> Node {
         let leases: Vec<LeaseId> = self.nodes[&id].leases.iter().copied().collect();
         leases.into_iter().for_each(|lease| self.on_ended(id, lease, Some(lost()), out));
         let node = self.nodes.remove(&id).expect("the node is known");
         self.room.remove(&(node.free(), Reverse(id)));
         self.leaving.remove(&id);
-        self.total = self.total.minus(&node.total).expect("the total includes every node");
+        self.total.remove(&node.total);
         self.dirty = true;
-        node.total
+        node
     }
 
     /// List the node among those that take leases, by what is free on it now, or not at all while it is out of reach.
@@ -215,11 +215,13 @@ impl Head {
 }
 
 impl Node {
-    fn new(incarnation: Incarnation, name: String, total: Resources, now: Tick) -> Node {
+    fn new(incarnation: Incarnation, name: String, total: Resources, facts: Facts, now: Tick) -> Node {
         Node {
             incarnation,
             name,
             total,
+            devices: Books::new(&total, &facts),
+            facts,
             addresses: Vec::new(),
             used: Resources::default(),
             returning: Resources::default(),

@@ -10,7 +10,7 @@
 
 use super::{Client, Effect, Head, Lease, LeaseState};
 use crate::time::Tick;
-use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape};
+use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape, Sum};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -109,16 +109,11 @@ impl Head {
 
     /// The share a client's family will have when it gave back what it was asked for.
     fn share_of(&self, id: ClientId) -> u64 {
-        self.fraction(self.keeps(id))
+        self.keeps(id).dominant_share(&self.total)
     }
 
-    fn keeps(&self, id: ClientId) -> Resources {
-        let family = self.family(id);
-        family.used.minus(&family.recalled).expect("no more is recalled than used")
-    }
-
-    fn fraction(&self, used: Resources) -> u64 {
-        used.dominant_share(&self.total)
+    fn keeps(&self, id: ClientId) -> Sum {
+        self.family(id).keeps
     }
 
     /// What the node will have when everything on its way back is there, less what that is promised to.
@@ -144,7 +139,7 @@ impl Head {
             root,
             depth,
             shape,
-            share: self.fraction(self.keeps(client).plus(&promised).plus(&shape.needs)),
+            share: self.keeps(client).plus(&promised).plus(&shape.needs).dominant_share(&self.total),
             turns: nothing.then_some(richest),
         };
         if waiter.turns.is_none() && richest < waiter.share && depth == 0 {
@@ -156,7 +151,7 @@ impl Head {
         }
         let mut later: Option<Tick> = None;
         for &(_, Reverse(id)) in self.room.iter().rev() {
-            if !shape.needs.fits_in(&self.nodes[&id].total) {
+            if !self.could_hold(id, client, shape) {
                 continue;
             }
             match self.plan_on(now, id, &waiter, self.expected(id, promises)) {
@@ -203,7 +198,9 @@ impl Head {
         }
         let share = self.share_of(lease.client);
         let gone = taken.get(&root).copied().unwrap_or_default().plus(&lease.shape.needs);
-        let left = self.fraction(self.keeps(lease.client).minus(&gone)?);
+        let mut left = self.keeps(lease.client);
+        left.remove(&gone);
+        let left = left.dominant_share(&self.total);
         if !related && left >= waiter.share {
             return Some(Claim::Share(Reverse(share), since));
         }

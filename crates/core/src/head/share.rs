@@ -9,7 +9,8 @@
 use super::{Effect, Head};
 use crate::time::Tick;
 use paceline_proto::control::HeadToClient;
-use paceline_proto::{ClientId, NodeId, Resources, Shape};
+use paceline_proto::placement::Order;
+use paceline_proto::{ClientId, Devices, NodeId, Resources, Shape, Sum};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -46,10 +47,10 @@ impl Head {
         let mut reserved = BTreeSet::new();
         let mut queue: BTreeSet<Turn> = self.hungry.iter().filter_map(|&id| self.turn(id, &passed)).collect();
         while let Some((_, _, _, client, shape)) = queue.pop_first() {
-            match self.roomiest(shape.needs, &reserved) {
-                Some(node) => self.place(client, shape, node, out),
+            match self.room_for(client, shape, &reserved) {
+                Some((node, devices)) => self.place(client, shape, node, devices, out),
                 None => {
-                    reserved.extend(self.keep_free(shape.needs, &reserved));
+                    reserved.extend(self.keep_free(client, shape, &reserved));
                     passed.insert((client, shape));
                     stuck.push((client, shape));
                 }
@@ -63,29 +64,45 @@ impl Head {
     fn turn(&self, id: ClientId, passed: &BTreeSet<(ClientId, Shape)>) -> Option<Turn> {
         let client = &self.clients[&id];
         let share = self.family(id).used.dominant_share(&self.total);
-        let has = |shape: Shape| shape.needs.dominant_share(&self.total) * client.count(shape) as u64;
+        let has = |shape: Shape| self.fraction(&shape.needs) * client.count(shape) as u64;
         (client.unmet())
             .filter(|&(shape, _)| !passed.contains(&(id, shape)))
             .min_by_key(|&(shape, want)| (has(shape), want.order))
             .map(|(shape, want)| (share, Reverse(client.depth), want.order, id, shape))
     }
 
-    /// The node with most room for it, not reserved for another.
-    fn roomiest(&self, needs: Resources, reserved: &BTreeSet<NodeId>) -> Option<NodeId> {
+    /// The node for it and the devices there, not reserved for another.
+    fn room_for(
+        &self,
+        client: ClientId,
+        shape: Shape,
+        reserved: &BTreeSet<NodeId>,
+    ) -> Option<(NodeId, Devices)> {
+        let needs = shape.needs;
         // Resources are ordered by their first difference, so whatever has room for `needs` is not less than it.
-        let roomy = self.room.range((needs, Reverse(NodeId(u64::MAX)))..).rev();
-        let fits = roomy.filter(|(free, _)| needs.fits_in(free)).map(|&(_, Reverse(id))| id);
-        fits.into_iter()
-            .find(|id| !reserved.contains(id) && self.nodes[id].leases.len() < self.config.max_leases)
+        let roomy = self.room.range((needs, Reverse(NodeId(u64::MAX)))..);
+        let fit = |&(_, Reverse(id)): &(Resources, Reverse<NodeId>)| {
+            let free = !reserved.contains(&id);
+            free.then(|| self.fits(id, client, shape)).flatten().map(|devices| (id, devices))
+        };
+        match self.order(client, shape) {
+            Order::Spread => roomy.rev().find_map(fit),
+            Order::Pack => roomy.into_iter().find_map(fit),
+        }
     }
 
     /// The node to keep for a request that waits (SH-2).
-    fn keep_free(&self, needs: Resources, reserved: &BTreeSet<NodeId>) -> Option<NodeId> {
-        if needs == Resources::default() {
+    fn keep_free(&self, client: ClientId, shape: Shape, reserved: &BTreeSet<NodeId>) -> Option<NodeId> {
+        if shape.needs == Resources::default() {
             return None;
         }
         (self.room.iter().rev())
             .map(|&(_, Reverse(id))| id)
-            .find(|id| !reserved.contains(id) && needs.fits_in(&self.nodes[id].total))
+            .find(|id| !reserved.contains(id) && self.could_hold(*id, client, shape))
+    }
+
+    /// The share of everything that this is.
+    pub(super) fn fraction(&self, needs: &Resources) -> u64 {
+        Sum::default().plus(needs).dominant_share(&self.total)
     }
 }

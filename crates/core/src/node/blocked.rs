@@ -41,7 +41,7 @@ impl Node {
     /// What tasks that wait leave to others now.
     fn left(&self) -> Resources {
         let needs = self.slots.values().filter(|slot| slot.blocked).filter_map(|slot| match slot.state {
-            State::Leased(lease) | State::Detaching { lease, .. } => Some(lease.shape.needs),
+            State::Leased(lease) | State::Detaching { lease, .. } => Some(lease.shape.needs.only_cpus()),
             State::Generic | State::Warm { .. } | State::Ending { .. } => None,
         });
         needs.fold(Resources::default(), |sum, each| sum.plus(&each))
@@ -76,10 +76,12 @@ impl Node {
 }
 
 impl Slot {
-    /// What it takes from the node: nothing while its task waits.
+    /// What it takes from the node: no CPUs while its task waits.
     pub(super) fn takes(&self) -> Resources {
         match self.state {
-            State::Leased(_) | State::Detaching { .. } if self.blocked => Resources::default(),
+            State::Leased(lease) | State::Detaching { lease, .. } if self.blocked => {
+                lease.shape.needs.without_cpus()
+            }
             State::Leased(lease) | State::Detaching { lease, .. } => lease.shape.needs,
             State::Warm { needs, .. } => needs,
             State::Generic | State::Ending { .. } => Resources::default(),

@@ -17,9 +17,9 @@ impl Node {
         match message {
             HeadToNode::Welcome { .. } => {}
             HeadToNode::Program { program, start } => self.on_program(now, program, start),
-            HeadToNode::Place { lease, client, shape, holder, secret } => {
+            HeadToNode::Place { lease, client, shape, holder, secret, devices } => {
                 let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
-                self.on_place(now, Use { lease, client, shape, holder, epoch, secret }, out)
+                self.on_place(now, Use { lease, client, shape, holder, epoch, secret, devices }, out)
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),
@@ -50,6 +50,7 @@ impl Node {
             total: self.config.total,
             leases,
             addresses: self.config.addresses.clone(),
+            facts: self.config.facts.clone(),
             met: self.met,
         }));
         for (placement, death) in &self.ends {
@@ -149,6 +150,7 @@ impl Node {
             None if self.ends.iter().any(|(placement, _)| placement.lease == wanted.lease) => {}
             None if self.phase != Phase::Open
                 || !self.knows_program(wanted.shape.program)
+                || !self.has_devices(wanted.devices)
                 || !self.has_room(&wanted) =>
             {
                 out.push(Effect::ToHead(NodeToHead::Ended { lease: wanted.lease, death: None }));
@@ -199,6 +201,6 @@ impl Node {
 }
 
 fn placement(lease: Use, slot: SlotId) -> Placement {
-    let Use { lease, client, shape, holder, epoch, .. } = lease;
-    Placement { lease, client, slot, shape, blocked: false, holder, epoch }
+    let Use { lease, client, shape, holder, epoch, devices, .. } = lease;
+    Placement { lease, client, slot, shape, blocked: false, holder, epoch, devices }
 }

@@ -37,8 +37,11 @@ pub enum Error {
     /// The program that has the function could not be started.
     #[error("{task} cannot run, for {program} could not be started: {why}{}", quoted(why.words()))]
     NotStarted { task: &'static str, program: String, why: Box<StartError> },
-    #[error("no node can ever hold {task}, which needs {needs}: the largest has {largest}")]
-    Unplaceable { task: &'static str, needs: Resources, largest: Resources },
+    #[error("no node can ever hold {task}, which needs {needs}: {why}")]
+    Unplaceable { task: &'static str, needs: Box<Resources>, why: String },
+    /// It waited for a slot for as long as it may.
+    #[error("no slot for {task}, which needs {needs}, in the time it may wait{}", because(why))]
+    NoRoom { task: &'static str, needs: Box<Resources>, why: String },
     /// The head of the cluster was out of reach for as long as anything waits for it.
     #[error("{task} waited for the head of the cluster, which was out of reach for {after:?}")]
     HeadLost { task: &'static str, after: Duration },
@@ -58,6 +61,9 @@ pub enum Error {
     Closed,
     #[error("not a number of CPUs: {cpus}")]
     NotANumberOfCpus { cpus: f64 },
+    /// GPUs that are neither whole nor a fraction of one.
+    #[error("this is no number of GPUs: {gpus}")]
+    NotANumberOfGpus { gpus: f64 },
     #[error("paceline::init() was not called")]
     NotInitialised,
     #[error("a task cannot start a cluster")]
@@ -66,6 +72,8 @@ pub enum Error {
     SameName { name: &'static str },
     #[error("the cluster could not be started: {0}")]
     Start(Arc<io::Error>),
+    #[error("{0}")]
+    Connect(Arc<crate::remote::Error>),
 }
 
 fn listed(known: &[String]) -> String {
@@ -93,6 +101,7 @@ impl fmt::Display for Death {
         }
         let (said, memory) = match self.out_of_memory {
             OutOfMemory::Yes(memory) => ("out of memory", memory),
+            OutOfMemory::Exceeded(memory) => ("it took more memory than it may", memory),
             OutOfMemory::Likely(memory) => ("likely out of memory", memory),
             OutOfMemory::No => return Ok(()),
         };
@@ -117,24 +126,28 @@ impl Error {
             Error::Raised { .. } => "task-raised",
             Error::NoSuchTask { .. } => "no-such-task",
             Error::NotStarted { .. } => "program-not-started",
-            Error::Unplaceable { .. } => "no-resources",
+            Error::Unplaceable { .. } | Error::NoRoom { .. } => "no-resources",
             Error::HeadLost { .. } => "head-lost",
             Error::Encode { .. } => "not-serializable",
             Error::Decode { .. } => "not-deserializable",
             Error::QueueFull { .. } => "queue-full",
             Error::Closed => "cluster-closed",
             Error::NotANumberOfCpus { .. } => "bad-cpus",
+            Error::NotANumberOfGpus { .. } => "bad-gpus",
             Error::NotInitialised => "not-initialised",
             Error::InSlot => "in-slot",
             Error::SameName { .. } => "same-name",
             Error::Start(_) => "not-started",
+            Error::Connect(_) => "connection-failed",
         }
     }
 
     /// What may help, if anything is known to.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            Error::Failed { .. } | Error::Cancelled { .. } | Error::Start(_) => return None,
+            Error::Failed { .. } | Error::Cancelled { .. } | Error::Start(_) | Error::Connect(_) => {
+                return None;
+            }
             Error::Panicked { .. } => "the slot lives on; the location is in the task's own code",
             Error::SlotDied { .. } => "allow more retries if the task is safe to run again",
             Error::Poison { .. } => "look for abort, exit, stack overflow or memory in the task",
@@ -149,13 +162,15 @@ impl Error {
                 }
             },
             Error::NoSuchTask { .. } => "is the function marked #[paceline::task] and its crate linked?",
-            Error::Unplaceable { .. } => "ask for fewer CPUs, or start the cluster with more",
+            Error::Unplaceable { .. } => "ask for less, or start the cluster with more",
+            Error::NoRoom { .. } => "wait longer, ask for less, or add nodes",
             Error::HeadLost { .. } => "is the head running and reachable? then submit the task again",
             Error::Encode { .. } => "derive serde::Serialize, and use string or integer keys in maps",
             Error::Decode { .. } => "types whose Serialize and Deserialize differ cannot travel",
             Error::QueueFull { .. } => "submit() waits for room; or raise queue_tasks() or queue_bytes()",
             Error::Closed => "the Cluster was dropped or closed: keep it as long as its futures",
             Error::NotANumberOfCpus { .. } => "give a number from 0 on, such as 0.5",
+            Error::NotANumberOfGpus { .. } => "give a whole number, or a fraction of one such as 0.5",
             Error::NotInitialised => "make paceline::init() the first line of main",
             Error::InSlot => "submit from the main program; tasks cannot submit tasks yet",
             Error::SameName { .. } => "give one of them another name: #[paceline::task(name = \"...\")]",
@@ -181,7 +196,10 @@ impl Error {
             Outcome::NotStarted(failed) => {
                 Error::NotStarted { task, program: failed.path, why: Box::new(failed.why) }
             }
-            Outcome::Unplaceable { needs, largest } => Error::Unplaceable { task, needs, largest },
+            Outcome::Unplaceable(refused) => {
+                Error::Unplaceable { task, needs: Box::new(refused.needs), why: refused.why }
+            }
+            Outcome::NoRoom(waited) => Error::NoRoom { task, needs: Box::new(waited.needs), why: waited.why },
             Outcome::HeadLost { after } => Error::HeadLost { task, after },
             Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }
@@ -211,4 +229,8 @@ impl Error {
             }
         }
     }
+}
+
+fn because(why: &str) -> String {
+    if why.is_empty() { String::new() } else { format!(": {why}") }
 }

@@ -2,7 +2,7 @@
 
 use super::task::Task;
 use super::{Cluster, Error, Future, Result};
-use crate::{FunctionId, Resources, RetryOn, Shape, Submission};
+use crate::{FunctionId, Part, Resources, RetryOn, Shape, Submission};
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ const RETRIES: u32 = 3;
 pub struct Options {
     retries: u32,
     cpus: f64,
+    gpus: f64,
+    memory: u64,
+    wait: Duration,
     priority: i32,
     timeout: Duration,
     chunk: usize,
@@ -27,7 +30,16 @@ impl Default for Options {
 
 impl Options {
     pub const fn new() -> Options {
-        Options { retries: RETRIES, cpus: 1.0, priority: 0, timeout: Duration::ZERO, chunk: 0 }
+        Options {
+            retries: RETRIES,
+            cpus: 1.0,
+            gpus: 0.0,
+            memory: 0,
+            wait: Duration::ZERO,
+            priority: 0,
+            timeout: Duration::ZERO,
+            chunk: 0,
+        }
     }
 
     /// How often it is run again when its slot dies (3). One that has killed three slots is stopped all the same.
@@ -40,6 +52,24 @@ impl Options {
     #[must_use]
     pub const fn cpus(self, cpus: f64) -> Options {
         Options { cpus, ..self }
+    }
+
+    /// How many GPUs it uses (0): a fraction of one, or whole ones.
+    #[must_use]
+    pub const fn gpus(self, gpus: f64) -> Options {
+        Options { gpus, ..self }
+    }
+
+    /// How many bytes of memory are kept for it (0: whatever there is).
+    #[must_use]
+    pub const fn memory(self, bytes: u64) -> Options {
+        Options { memory: bytes, ..self }
+    }
+
+    /// How long it waits for a slot; zero, the default, is as long as it takes.
+    #[must_use]
+    pub const fn wait(self, wait: Duration) -> Options {
+        Options { wait, ..self }
     }
 
     /// Larger ones run first (0).
@@ -65,10 +95,12 @@ impl Options {
     }
 
     pub(crate) fn submission(self, function: FunctionId) -> Result<Submission> {
-        let Options { retries, cpus, priority, timeout, chunk: _ } = self;
+        let Options { retries, cpus, gpus, memory, wait, priority, timeout, chunk: _ } = self;
         let needs = Resources::fractional_cpus(cpus).ok_or(Error::NotANumberOfCpus { cpus })?;
+        let needs = needs.with(Part::Gpus(gpus)).and_then(|needs| needs.with(Part::Memory(memory)));
+        let needs = needs.ok_or(Error::NotANumberOfGpus { gpus })?;
         let retry_on = RetryOn::default();
-        Ok(Submission { function, shape: Shape::of(needs), retries, retry_on, timeout, priority })
+        Ok(Submission { function, shape: Shape::of(needs), retries, retry_on, timeout, priority, wait })
     }
 }
 
@@ -93,6 +125,21 @@ impl<T: Task> Configured<T> {
     /// See [`Options::cpus`].
     pub fn cpus(self, cpus: f64) -> Self {
         Configured { options: self.options.cpus(cpus), ..self }
+    }
+
+    /// See [`Options::gpus`].
+    pub fn gpus(self, gpus: f64) -> Self {
+        Configured { options: self.options.gpus(gpus), ..self }
+    }
+
+    /// See [`Options::memory`].
+    pub fn memory(self, bytes: u64) -> Self {
+        Configured { options: self.options.memory(bytes), ..self }
+    }
+
+    /// See [`Options::wait`].
+    pub fn wait(self, wait: Duration) -> Self {
+        Configured { options: self.options.wait(wait), ..self }
     }
 
     /// See [`Options::priority`].

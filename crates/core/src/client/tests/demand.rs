@@ -1,6 +1,7 @@
 //! How many leases are asked for, kept, and given back.
 
 use super::*;
+use crate::client::Unplaceable;
 use paceline_proto::control::Held;
 use paceline_proto::{ProgramId, Start, StartError};
 
@@ -116,8 +117,10 @@ fn what_can_never_be_placed_is_refused_and_may_be_asked_again() {
     let mut bench = Bench::new();
     bench.submit_many(2);
     let largest = Resources::default();
-    let refused = Outcome::Unplaceable { needs: Shape::cpus(1).needs, largest };
-    let effects = bench.head_says(HeadToClient::Unplaceable { shape: Shape::cpus(1), largest });
+    let why = "no node has more than 0 CPUs".to_owned();
+    let needs = Shape::cpus(1).needs;
+    let refused = Outcome::Unplaceable(Box::new(Unplaceable { needs, largest, why: why.clone() }));
+    let effects = bench.head_says(HeadToClient::Unplaceable { shape: Shape::cpus(1), largest, why });
     assert_eq!(effects, [finished(1, refused.clone()), finished(2, refused)]);
     assert_eq!(bench.submit(), [want(1)]);
 }

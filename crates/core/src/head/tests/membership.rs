@@ -184,7 +184,8 @@ fn what_no_node_could_hold_is_refused_at_once() {
     let huge = Shape::cpus(3);
     let refusal = |cpus| {
         let largest = Resources::cpus(cpus);
-        Effect::ToClient(A, HeadToClient::Unplaceable { shape: huge, largest })
+        let why = format!("no node has more than {cpus} CPUs");
+        Effect::ToClient(A, HeadToClient::Unplaceable { shape: huge, largest, why })
     };
     bench.hello(A, &[]);
     assert_eq!(bench.want(A, huge, 1), [], "with no node nothing is impossible");

@@ -142,13 +142,16 @@ impl Bench {
             slot: SlotId(number),
             shape: Shape::cpus(1),
             blocked: false,
+            devices: Devices::default(),
             holder: client,
             epoch: Epoch(epoch.unwrap_or(1)),
         };
         let leases = leases.iter().map(placement).collect();
         let (name, addresses) = ("test".into(), self.addresses.clone());
         let met = epoch.map(met);
-        self.node_says(node, NodeToHead::Join { node, incarnation, name, total, leases, met, addresses })
+        let facts = Facts::default();
+        let join = NodeToHead::Join { node, incarnation, name, total, leases, met, addresses, facts };
+        self.node_says(node, join)
     }
 
     fn placed(&mut self, node: NodeId, number: u64) -> Vec<Effect> {
@@ -197,7 +200,10 @@ fn welcome_node(node: NodeId) -> Effect {
 
 fn place(node: NodeId, number: u64, client: ClientId, shape: Shape) -> Effect {
     let (lease, secret) = (lease(number), secret(number));
-    Effect::ToNode(node, HeadToNode::Place { lease, client, shape, holder: client, secret })
+    Effect::ToNode(
+        node,
+        HeadToNode::Place { lease, client, shape, holder: client, secret, devices: Devices::default() },
+    )
 }
 
 fn end(node: NodeId, number: u64) -> Effect {

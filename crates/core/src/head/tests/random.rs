@@ -146,6 +146,7 @@ impl Model {
             total: Resources::cpus(id.0),
             leases: node.leases.values().copied().collect(),
             addresses: if id.0.is_multiple_of(2) { vec![Address::tcp("even", 7078)] } else { Vec::new() },
+            facts: Facts::default(),
             met: Some(met(1)),
         };
         self.handle(Event::FromNode(id, join));
@@ -217,12 +218,21 @@ impl Model {
     fn node_reads(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(&id).unwrap();
         match node.inbox.pop_front() {
-            Some(HeadToNode::Place { lease, client, shape, holder, .. }) => {
+            Some(HeadToNode::Place { lease, client, shape, holder, devices, .. }) => {
                 self.slots += 1;
                 let slot = SlotId(self.slots);
                 node.leases.insert(
                     lease,
-                    Placement { lease, client, slot, shape, blocked: false, holder, epoch: Epoch(1) },
+                    Placement {
+                        lease,
+                        client,
+                        slot,
+                        shape,
+                        blocked: false,
+                        holder,
+                        epoch: Epoch(1),
+                        devices,
+                    },
                 );
                 let running = node.leases.values().filter(|it| !it.blocked);
                 let used = running.fold(Resources::default(), |sum, it| sum.plus(&it.shape.needs));

@@ -1,5 +1,6 @@
 //! A node with a hand on its clock, for the tests.
 
+mod devices;
 mod leaving;
 mod links;
 mod memory;
@@ -117,6 +118,7 @@ impl Bench {
             shape,
             holder: client,
             secret: SECRET,
+            devices: Devices::default(),
         }))
     }
 
@@ -171,6 +173,7 @@ fn bind(slot: u64, client: ClientId, shape: Shape) -> Effect {
             needs: shape.needs,
             total: Resources::default(),
             own: shape.program.is_own(),
+            devices: Devices::default(),
         },
     )
 }
@@ -206,6 +209,7 @@ fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
         blocked: false,
         holder: client,
         epoch: Epoch(1),
+        devices: Devices::default(),
     };
     Effect::ToHead(NodeToHead::Join {
         node: NodeId(1),
@@ -215,6 +219,7 @@ fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
         leases: leases.iter().map(placement).collect(),
         addresses: Vec::new(),
         met: Some(Met { cluster: ClusterId(9), epoch: Epoch(1) }),
+        facts: Facts::default(),
     })
 }
 
