@@ -213,6 +213,7 @@ class LocalCluster:
         self.head = head
         self.nodes = list(nodes)
         self._home = home
+        self._count = len(self.nodes)
 
     @property
     def address(self) -> str:
@@ -224,6 +225,15 @@ class LocalCluster:
         from paceline._cluster import connect
 
         return connect(self.address, **options)
+
+    def add_node(self, cpus: float = 2, **options: Any) -> Daemon:
+        """Another node."""
+        self._count += 1
+        name = f"node{self._count}"
+        arguments = ["join", self.address, "--node-port", "0", "--node-name", name, *_arguments(cpus=cpus, **options)]
+        variables = {} if self._home is None else {"PACELINE_HOME": self._home.name}
+        self.nodes.append(_start(arguments, False, False, False, variables))
+        return self.nodes[-1]
 
     def terminate(self) -> None:
         """Let all of it end."""
@@ -272,20 +282,19 @@ def local_cluster(
     # Its own home, so that nothing of it is mixed with the clusters of this user.
     home = tempfile.TemporaryDirectory(prefix="paceline-", ignore_cleanup_errors=True)
     apart = {"PACELINE_HOME": home.name}
-    started: list[Daemon] = []
     try:
-        arguments = ["start", "--name", name, "--port", "0", "--cpus", "0"]
-        head = _start(arguments, False, False, False, apart)
-        for number in range(1, nodes + 1):
-            arguments = ["join", head.address or "", "--node-port", "0", "--node-name", f"node{number}"]
-            arguments += _arguments(cpus=cpus, gpus=gpus, memory=memory)
-            started.append(_start(arguments, False, False, False, apart))
-        return LocalCluster(head, started, home)
+        head = _start(["start", "--name", name, "--port", "0", "--cpus", "0"], False, False, False, apart)
     except BaseException:
-        for daemon in [*started[::-1]]:
-            daemon._end()
         home.cleanup()
         raise
+    cluster = LocalCluster(head, [], home)
+    try:
+        for _ in range(nodes):
+            cluster.add_node(cpus, gpus=gpus, memory=memory)
+    except BaseException:
+        cluster.close()
+        raise
+    return cluster
 
 
 def is_head_running(name: str = "default") -> bool:

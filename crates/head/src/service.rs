@@ -232,7 +232,9 @@ impl Service {
         match self.core.nodes_named(name)[..] {
             [node] => Ok(node),
             [] => {
-                let names: Vec<String> = self.core.status().nodes.into_iter().map(|node| node.name).collect();
+                let mut names: Vec<String> =
+                    self.core.status().nodes.into_iter().map(|node| node.name).collect();
+                names.sort();
                 let names = if names.is_empty() { "none".into() } else { names.join(", ") };
                 Err(format!("there is no node {name} in this cluster; its nodes: {names}"))
             }
@@ -259,7 +261,8 @@ impl Service {
     }
 
     fn finish_stop(&mut self, links: &Links) {
-        let left: Vec<String> = links.nodes().into_iter().map(node_name).collect();
+        // Those that did not go, and those that were out of reach.
+        let left: Vec<String> = self.core.status().nodes.into_iter().map(|node| node.name).collect();
         for asker in self.stopping.take().into_iter().flatten() {
             links.answer(asker, Ok(json!({"stopped": true, "left": left}).to_string()));
         }

@@ -8,7 +8,7 @@ pub struct Head {
     pub name: String,
     /// The cluster's id, in hexadecimal.
     pub cluster: String,
-    /// How often the cluster's head has been started.
+    /// Which start of the cluster's head it is.
     #[serde(default)]
     pub epoch: u64,
     /// Where others reach it: `host:port`. None: only from this machine.

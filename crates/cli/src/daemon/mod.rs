@@ -283,6 +283,9 @@ impl Daemon {
             failure = head.finish(keep).await;
             keep |= failure.is_some();
         }
+        if let Some(failure) = &failure {
+            tracing::error!("{failure}");
+        }
         tracing::info!("over");
         if !keep {
             let _ = self.place.remove();

@@ -13,7 +13,7 @@ use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves};
 use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_node::{Answers, Handle, Headless, Options, Uplink};
 use paceline_proto::question::NodeQuestion;
-use paceline_proto::{Address, Device, Facts, Incarnation, NodeId, Part, Resources};
+use paceline_proto::{Address, Incarnation, NodeId, Part, Resources};
 use paceline_registry::{Lock, Node as Record, Place, machine};
 use serde_json::json;
 use std::sync::Arc;
@@ -57,7 +57,6 @@ pub async fn start(
         let text = format!("node {} of cluster {} runs already", wanted.name, place.name());
         return Err(Failure::new(Code::InUse, text).hint("--node-name lets a machine have several"));
     };
-    let (total, facts) = resources(wanted, &python)?;
     let before = place.last_node(&wanted.name);
     let number = before.as_ref().and_then(|record| u64::from_str_radix(&record.node, 16).ok());
     let number = number.map_or_else(|| random().map(u64::from_le_bytes), Ok)?;
@@ -91,18 +90,20 @@ pub async fn start(
 
     let headless = Arc::new(AtomicBool::new(false));
     let ended_link = Arc::new(Notify::new());
+    let mut config = Config {
+        name: wanted.name.clone(),
+        // Those on this machine find the socket that costs least.
+        addresses: std::iter::once(Address::Unix(unix.clone())).chain(addresses).collect(),
+        spares: SPARES,
+        heartbeat: plan.heartbeat,
+        head_lost: plan.head_lost,
+        ends_without_head: matches!(head, HeadAt::There { .. }),
+        ..Config::new(NodeId(number), Incarnation(incarnation), Resources::default())
+    };
+    equip(&mut config, wanted)?;
+    let total = config.total;
     let options = Options {
-        config: Config {
-            name: wanted.name.clone(),
-            // Those on this machine find the socket that costs least.
-            addresses: std::iter::once(Address::Unix(unix.clone())).chain(addresses).collect(),
-            facts,
-            spares: SPARES,
-            heartbeat: plan.heartbeat,
-            head_lost: plan.head_lost,
-            ends_without_head: matches!(head, HeadAt::There { .. }),
-            ..Config::new(NodeId(number), Incarnation(incarnation), total)
-        },
+        config,
         command: python.command,
         variables: Vec::new(),
         uplink: way_up(&head),
@@ -186,36 +187,23 @@ impl Running {
     }
 }
 
-/// What the node has, and what it is like.
-fn resources(plan: &NodePlan, python: &Python) -> Result<(Resources, Facts), Failure> {
+/// Let the node have what the machine has and the plan wants of it.
+fn equip(config: &mut Config, plan: &NodePlan) -> Result<(), Failure> {
+    let wrong = |error: &dyn std::fmt::Display| usage(error.to_string());
     let wanted = hardware::Settings {
-        gpus: plan
-            .gpus
-            .as_deref()
-            .map_or(Ok(Gpus::Auto), str::parse)
-            .map_err(|error| usage(error.to_string()))?,
-        memory: plan
-            .memory
-            .as_deref()
-            .map_or(Ok(Memory::Auto), str::parse)
-            .map_err(|error| usage(error.to_string()))?,
+        cpus: plan.cpus,
+        gpus: plan.gpus.as_deref().map_or(Ok(Gpus::Auto), str::parse).map_err(|error| wrong(&error))?,
+        memory: plan.memory.as_deref().map_or(Ok(Memory::Auto), str::parse).map_err(|error| wrong(&error))?,
         ..hardware::Settings::default()
     };
-    let machine = hardware::find(&wanted).map_err(|error| usage(error.to_string()))?;
-    let cpus = plan.cpus.unwrap_or(python.cpus);
-    let mut parts =
-        vec![Part::Cpus(cpus), Part::Gpus(machine.gpus.len() as f64), Part::Memory(machine.memory)];
-    parts.extend(plan.resources.iter().map(|(name, amount)| Part::Custom(name, *amount)));
-    let total = parts.into_iter().try_fold(Resources::default(), |sum, part| {
-        let wrong = || usage(format!("a node cannot have that: {part:?}"));
-        sum.with(part).ok_or_else(wrong)
-    })?;
-    let facts = Facts {
-        labels: plan.labels.clone(),
-        devices: machine.gpus.iter().map(|gpu| Device { memory: gpu.free }).collect(),
-        resources: plan.resources.iter().map(|(name, _)| name.clone()).collect(),
-    };
-    Ok((total, facts))
+    for (name, amount) in &plan.resources {
+        let with = config.total.with(Part::Custom(name, *amount));
+        config.total = with.ok_or_else(|| usage(format!("a node cannot have {amount} of {name}")))?;
+    }
+    config.facts.labels.clone_from(&plan.labels);
+    config.facts.resources = plan.resources.iter().map(|(name, _)| name.clone()).collect();
+    let machine = hardware::find(&wanted).map_err(|error| wrong(&error))?;
+    machine.describe(config).map_err(|error| wrong(&error))
 }
 
 /// What the process around a node adds to its answers.
