@@ -92,7 +92,7 @@ test-python: build programs
 
 test-hosts: build ## the tests on several hosts, made of namespaces of this machine; as root
 	@scripts/install-hosts-packages
-	$(BIN)/python -m pytest -q tests/hosts
+	$(BIN)/python -m pytest -q -o faulthandler_timeout=200 tests/hosts
 
 test-hosts-nightly: build ## those of them that take minutes
 	@scripts/install-hosts-packages

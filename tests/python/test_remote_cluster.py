@@ -307,7 +307,9 @@ def test_a_password_lets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_other_versions_are_refused_with_both_sides_named(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = sys.version_info
     monkeypatch.setattr(sys, "version_info", (ours[0], ours[1] + 1, 0, "final", 0))
-    with pytest.raises(pl.ConnectionFailed, match=rf"Python {ours[0]}\.{ours[1] + 1}\.0.*Python {ours[0]}\.{ours[1]}\."):
+    with pytest.raises(
+        pl.ConnectionFailed, match=rf"Python {ours[0]}\.{ours[1] + 1}\.0.*Python {ours[0]}\.{ours[1]}\."
+    ):
         far.connect()
 
 
@@ -426,7 +428,9 @@ def test_the_link_to_the_head_breaks_and_comes_back(far: Far, tmp_path: Path) ->
             wait_until(lambda: far.door.open == 1, "another link")
         far.door.refuse()
         far.door.cut()
-        assert [note(str(log), number)[0] for number in range(1, 20)] == list(range(1, 20)), "leases work without a head"
+        assert [note(str(log), number)[0] for number in range(1, 20)] == list(range(1, 20)), (
+            "leases work without a head"
+        )
         far.door.refuse(False)
         assert isinstance(future.result(20), int)
         wait_until(lambda: far.door.open == 1, "another link")
