@@ -258,9 +258,9 @@ def connect(
     `key_file`, a copy of the cluster's key, or by its `password`; without either, `PACELINE_KEY` (the file) or
     `PACELINE_PASSWORD` is used.
 
-    `gpus` is how many GPUs of this machine tasks may have, or which: `gpus=2`, `gpus=[0, 3]`; all by default. `memory` is
-    how much memory tasks may have together: a number of bytes, `"5GB"`, `"auto"` or `"unlimited"`; by default what this
-    process may use.
+    `gpus` is how many GPUs of this machine tasks may have, or which: `gpus=2`, `gpus=[0, 3]`; all by default. `memory`
+    is how much memory tasks may have together: a number of bytes, `"5GB"`, `"auto"` or `"unlimited"`; by default
+    what this process may use.
 
     While `queue_tasks` tasks (100,000) or `queue_bytes` bytes of arguments (256,000,000) wait to be sent, `submit`
     waits for room. Unread results beyond `result_bytes` (a quarter of this process's memory) are kept on disk.
@@ -283,7 +283,8 @@ def connect(
 
         if (cpus, gpus, memory, resources) != (None, None, None, None):
             raise PacelineError(
-                f"cpus=, gpus=, memory= and resources= are the size of a cluster inside this program, and the one at {address} has its own",
+                "cpus=, gpus=, memory= and resources= are the size of a cluster inside this program, "
+                f"and the one at {address} has its own",
                 hint="leave them out, or the address (and unset PACELINE_ADDRESS) to run inside this program",
             )
         target = Target(address, name, password, None if key_file is None else os.fspath(key_file))

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paceline._native import Function, Session, Watch
-    from paceline._remote import Options
 
 
 class Package:

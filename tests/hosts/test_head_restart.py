@@ -81,7 +81,7 @@ def restart_in_the_middle(cluster: Cluster, lab: Lab, total: int, kills: int) ->
     joining = late.start(*join_line, "--cpus", "2")
     # The leases that alice holds on living nodes go on without any head.
     wait_for_progress(script)
-    joining.wait(20)  # there is no head: that is said at once
+    joining.wait(40)  # there is no head: that is said at once
 
     cluster.start()
     late.run("paceline", "join", "head:7077", "--key-file", "/srv/key", "--cpus", "2").ok()
@@ -92,7 +92,7 @@ def restart_in_the_middle(cluster: Cluster, lab: Lab, total: int, kills: int) ->
         kill_something(lab, victims)
         wait_for_progress(script)
     done = script.wait(240).ok()
-    second.wait(20).ok()
+    second.wait(40).ok()
     assert "late" in done.stdout.splitlines()[-1].split()
     assert_never_too_many_leases(lab)
 

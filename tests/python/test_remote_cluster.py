@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 
 import paceline as pl
 from support.daemons import Commands
+from support.programs import built
 from support.proxies import Proxy
 from support.scripts import start_script
 from support.waiting import wait_until
@@ -74,7 +76,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
     monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "client"))
     monkeypatch.setenv("PACELINE_HEARTBEAT", BEAT)
     paceline = Commands(tmp_path / "home")
-    head = paceline.start("--no-node", PACELINE_HEARTBEAT=BEAT)
+    head = paceline.start("--no-node", PACELINE_HEARTBEAT=BEAT, PACELINE_CLIENT_LOST="4s")
     far = Far(paceline, tmp_path, head, Proxy(head["address"]))
     try:
         far.join("a")
@@ -87,8 +89,8 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
 @pytest.fixture
 def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """A cluster of this user on this machine, of two CPUs."""
-    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
-    paceline = Commands(tmp_path / "home")
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "near"))
+    paceline = Commands(tmp_path / "near")
     try:
         yield paceline.start("--cpus", "2")
     finally:
@@ -183,6 +185,25 @@ def test_a_forked_child_has_a_client_of_its_own(near: dict[str, Any]) -> None:
             os._exit(4)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert square(6) == 36, "the parent's goes on"
+
+
+def test_a_client_that_is_killed_here_is_known_to_be_gone_at_once(near: dict[str, Any], tmp_path: Path) -> None:
+    mark = tmp_path / "running"
+    script = f"""
+        import time, paceline as pl
+        def long():
+            open({str(mark)!r}, "w").close()
+            time.sleep(300)
+        with pl.connect({near["address"]!r}):
+            pl.remote(long)()
+    """
+    with start_script(script) as client:
+        wait_until(mark.exists, "the task to run", 30)
+        client.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        with pl.connect(near["address"]) as cluster:
+            wait_until(lambda: cluster.status()["leases"] == [], "its lease to end", 10, cluster.status)
+            assert time.monotonic() - killed < 5, "much sooner than one that is only out of reach"
 
 
 def test_a_cluster_that_is_stopped_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +307,9 @@ def test_a_password_lets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_other_versions_are_refused_with_both_sides_named(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = sys.version_info
     monkeypatch.setattr(sys, "version_info", (ours[0], ours[1] + 1, 0, "final", 0))
-    with pytest.raises(pl.ConnectionFailed, match=rf"Python {ours[0]}\.{ours[1] + 1}\.0.*Python {ours[0]}\.{ours[1]}\."):
+    with pytest.raises(
+        pl.ConnectionFailed, match=rf"Python {ours[0]}\.{ours[1] + 1}\.0.*Python {ours[0]}\.{ours[1]}\."
+    ):
         far.connect()
 
 
@@ -321,6 +344,18 @@ def test_work_on_two_nodes(far: Far, capfd: pytest.CaptureFixture[str]) -> None:
     assert "HELLO THERE" in err
     far.paceline("stop").ok()
     wait_until(lambda: not any(Path(directory).exists() for _, directory in places), "the directories to go")
+
+
+def test_a_rust_program_connects(far: Far, near: dict[str, Any]) -> None:
+    program = built("connect_to")
+    done = subprocess.run([program, near["address"]], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "2 CPUs\n328350\n"
+    environment = {**os.environ, "PACELINE_KEY": str(far.key)}
+    done = subprocess.run([program, far.door.address], capture_output=True, text=True, timeout=30, env=environment)
+    assert (done.stdout, done.returncode) == ("2 CPUs\n328350\n", 0), done.stderr
+    done = subprocess.run([program, "nonsense"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert "not an address" in done.stderr
 
 
 def test_two_clients_share(far: Far) -> None:
@@ -375,7 +410,7 @@ def test_a_client_that_is_killed_frees_everything(far: Far, tmp_path: Path) -> N
     """
     with start_script(script) as client:
         wait_until(mark.exists, "the task to run", 30)
-        client.signal(signal.SIGKILL)
+        client.send_signal(signal.SIGKILL)
         wait_until(lambda: far.paceline.status()["leases"] == [], "its leases to end", 20, far.paceline.status)
     with far.connect():
         assert square(3) == 9
@@ -393,7 +428,9 @@ def test_the_link_to_the_head_breaks_and_comes_back(far: Far, tmp_path: Path) ->
             wait_until(lambda: far.door.open == 1, "another link")
         far.door.refuse()
         far.door.cut()
-        assert [note(str(log), number)[0] for number in range(1, 20)] == list(range(1, 20)), "leases work without a head"
+        assert [note(str(log), number)[0] for number in range(1, 20)] == list(range(1, 20)), (
+            "leases work without a head"
+        )
         far.door.refuse(False)
         assert isinstance(future.result(20), int)
         wait_until(lambda: far.door.open == 1, "another link")

@@ -7,6 +7,7 @@
 
 mod ask;
 mod explain;
+pub mod journal;
 mod links;
 mod message;
 mod report;

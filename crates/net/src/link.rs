@@ -134,7 +134,7 @@ impl Link {
     }
 
     /// Seal and send what the socket takes, ahead of which only so much is sealed.
-    #[cold]
+    #[inline(never)]
     fn flush_sealed(&mut self) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else { return Ok(true) };
         loop {

@@ -7,9 +7,11 @@ use paceline_proto::open::{Header, Kind};
 use paceline_proto::{Address, LeaseId};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream as StdUnixStream};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 
 /// How long one address of the other node is tried.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,21 +28,40 @@ pub(crate) fn pass_on(client: OwnedFd, lease: LeaseId, addresses: Vec<Address>) 
 async fn pass_bytes_on(client: OwnedFd, lease: LeaseId, addresses: &[Address]) -> io::Result<()> {
     let mut client = TcpStream::from_std(std::net::TcpStream::from(client))?;
     let mut node = reach(addresses).await?;
-    node.set_nodelay(true)?;
     node.write_all(&Header { kind: Kind::Relayed, id: lease.0 }.encode()).await?;
     tokio::io::copy_bidirectional(&mut client, &mut node).await?;
     Ok(())
 }
 
-async fn reach(addresses: &[Address]) -> io::Result<TcpStream> {
+/// Whatever bytes go through both ways.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+async fn reach(addresses: &[Address]) -> io::Result<Box<dyn Stream>> {
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "it has no address");
     for address in addresses {
-        let Address::Tcp { host, port } = address else { continue };
-        match tokio::time::timeout(PATIENCE, TcpStream::connect((host.as_str(), *port))).await {
+        match tokio::time::timeout(PATIENCE, connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error,
             Err(_elapsed) => last = io::ErrorKind::TimedOut.into(),
         }
     }
     Err(last)
+}
+
+async fn connect(address: &Address) -> io::Result<Box<dyn Stream>> {
+    match address {
+        Address::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream))
+        }
+        // Another node of this machine.
+        Address::Unix(name) => {
+            let stream = StdUnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+            stream.set_nonblocking(true)?;
+            Ok(Box::new(UnixStream::from_std(stream)?))
+        }
+    }
 }

@@ -28,9 +28,6 @@ const SLOWEST: Duration = Duration::from_secs(2);
 /// A connection that worked for so long has nothing to do with those that failed before it.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// After so long without a connection, the head is asked for another way.
-const NO_WAY: Duration = Duration::from_millis(2900);
-
 /// How long the death of a slot waits for the end of what it sent. Whoever waits for its tasks hears of it in less than a
 /// second.
 const LAST_WORDS: Duration = Duration::from_millis(400);
@@ -44,6 +41,8 @@ pub(crate) struct Connecting {
     head_up: (Tick, u32),
     /// Deaths of slots whose last words are on their way.
     late: Vec<(Tick, LeaseKey, HeadToClient)>,
+    /// After so long without a connection, the head is asked for another way.
+    pub patience: Duration,
     /// When the next of them is due.
     pub due: Option<Tick>,
 }
@@ -127,7 +126,7 @@ impl State {
         );
         if out_of_reach && self.host.is_distributed(attempt.lease) {
             let since = *attempt.since.get_or_insert(now);
-            if now.since(since) >= NO_WAY || error.kind() == io::ErrorKind::TimedOut {
+            if now.since(since) >= self.connecting.patience || error.kind() == io::ErrorKind::TimedOut {
                 attempt.since = None;
                 self.say(&ClientToHead::Unreachable { lease: attempt.lease });
             }

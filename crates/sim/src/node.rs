@@ -450,7 +450,7 @@ impl Sim {
         if self.nodes[node].core.is_none() {
             return self.close_end(link, End::Far);
         }
-        self.node_handles(node, Event::Connection { connection: link.0, lease, way: Way::Unix });
+        self.node_handles(node, Event::Connection { connection: link.0, lease, way: Way::Tls });
     }
 
     /// The node's own invariants, and that its leases never need more than it has.
@@ -504,7 +504,7 @@ impl Sim {
                 let bound = self.processes[process].client.replace(client);
                 assert!(bound.is_none(), "ND-2: a slot is bound twice");
             }
-            NodeToSlot::Attach { lease, .. } => self.slot_attaches(process, lease, connection),
+            NodeToSlot::Attach { lease, secret } => self.slot_attaches(process, lease, secret, connection),
             NodeToSlot::Detach { lease } => self.slot_detaches(process, lease),
             NodeToSlot::Exit => {
                 self.processes[process].exits = true;

@@ -35,7 +35,9 @@ class Proxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def lead_to(self, target: str) -> None:
@@ -61,7 +63,9 @@ class Proxy:
                 with contextlib.suppress(OSError):
                     if reset:
                         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                    end.shutdown(socket.SHUT_RDWR) if not reset else end.close()
+                    # Whoever reads it is woken by this, and by closing alone would not be.
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
         self.cuts += len(pairs)
         return len(pairs)
 

@@ -8,6 +8,7 @@ use super::python::Python;
 use super::{End, random, seconds_since_1970};
 use crate::failure::{Code, Failure, failed};
 use paceline_core::head::Config;
+use paceline_head::journal::{Journal, JournalError};
 use paceline_head::{End as Over, Handle, Steward};
 use paceline_net::secure::{Accepted, Door, Introduction, Key, Keys, Password, Role, Serves};
 use paceline_proto::question::{Answer, Question};
@@ -24,6 +25,8 @@ pub struct Running {
     door: JoinHandle<()>,
     lock: Lock,
     place: Place,
+    /// Open as long as the head is: nobody else may use it.
+    _journal: Journal,
 }
 
 /// Start it, and write its record once it can be reached.
@@ -44,11 +47,8 @@ pub async fn start(
     let door = Door { me, keys: Some(keys.clone()), serves: Serves::Head };
     let Open { mut listener, unix, port } = door::open(&wanted.listen, door, "--port")?;
     let address = door::told(&wanted.listen, port, None).first().map(ToString::to_string);
-    // A head that was killed has left a record: this one goes on with its cluster.
-    let before = place.last_head();
-    let cluster = before.as_ref().and_then(|record| u128::from_str_radix(&record.cluster, 16).ok());
-    let cluster = ClusterId(cluster.map_or_else(|| random().map(u128::from_le_bytes), Ok)?);
-    let epoch = Epoch(before.map_or(0, |record| record.epoch)).next(u32::from_le_bytes(random()?));
+    let (journal, cluster, epoch) = journal(place)?;
+    tracing::info!(start = epoch.number(), "this head starts");
     let mut config = Config::new(cluster, epoch, random()?);
     config.settle = plan.head_lost;
     config.heartbeat = plan.heartbeat;
@@ -58,7 +58,7 @@ pub async fn start(
     let record = Record {
         name: place.name().into(),
         cluster: format!("{:032x}", cluster.0),
-        epoch: epoch.0,
+        epoch: epoch.number(),
         address,
         unix,
         pid: std::process::id(),
@@ -94,7 +94,18 @@ pub async fn start(
     up.address = record.address;
     up.unix = record.unix;
     up.token = Some(keys.issue(false)?.to_string());
-    Ok(Running { handle, service, door, lock, place: place.clone() })
+    Ok(Running { handle, service, door, lock, place: place.clone(), _journal: journal })
+}
+
+/// What the starts before have left, and which start this is. It is on disk before anybody hears of it.
+fn journal(place: &Place) -> Result<(Journal, ClusterId, Epoch), Failure> {
+    let told = |error: JournalError| match error {
+        JournalError::InUse { .. } => Failure::new(Code::InUse, error.to_string()),
+        error => failed(error.to_string()),
+    };
+    let journal = Journal::open(&place.journal()).map_err(told)?;
+    let (cluster, epoch) = journal.begin(random()?).map_err(told)?;
+    Ok((journal, cluster, epoch))
 }
 
 /// The cluster's key: the one that was given, the one it has, or a new one.
