@@ -21,6 +21,7 @@ mod adoption;
 mod check;
 mod clients;
 mod devices;
+mod explain;
 mod families;
 mod fit;
 mod gang;
@@ -52,6 +53,7 @@ use std::time::Duration;
 use lineup::Lineup;
 use room::Room;
 
+pub use explain::Waits;
 pub use waits::Waiting;
 
 pub use status::{LeaseStatus, NodeStatus, Status};
