@@ -133,6 +133,11 @@ fn leave(target: &Target) -> Result<String, Failure> {
                 Failure::new(Code::TimedOut, text).hint(format!("kill {} ends it within seconds", node.pid))
             })?;
         }
+        // One beside the head is a part of its process.
+        let own = |node: &&Node| target.head.as_ref().is_none_or(|head| head.pid != node.pid);
+        for node in target.nodes.iter().filter(own) {
+            wait_until(GONE_WITHIN, || !is_alive(node.pid)).map_err(|()| stuck(target, node.pid))?;
+        }
         if !place.is_in_use() {
             let _ = place.remove();
         }
