@@ -9,15 +9,15 @@
 use crate::ask::Asker;
 use crate::message::{FromHead, ToHead};
 use paceline_core::head::Event;
-use paceline_net::poll;
-use paceline_net::watch::{self, Watched};
 use paceline_net::control::{self, Receiver, Sender};
+use paceline_net::poll;
 use paceline_net::secure::{PeerInfo, Secured};
+use paceline_net::watch::{self, Watched};
 use paceline_proto::control::{ClientToHead, HeadToClient, NodeToHead};
 use paceline_proto::question::{Answer, Question};
 use paceline_proto::{ClientId, NodeId};
-use std::collections::{BTreeMap, BTreeSet};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
