@@ -216,7 +216,7 @@ impl Sim {
         let pause = self.random.span(Duration::from_millis(1)..longest);
         // A rival stays away.
         let back = head == 0 || self.heads_alive().len() == 1;
-        self.kill_head(head, silent, back.then_some(pause));
+        self.head_dies(head, silent, back.then_some(pause));
     }
 
     /// Nothing gets through between a client and any head.
@@ -341,7 +341,7 @@ impl Sim {
         self.plan.active = false;
         // Of two heads somebody stops one.
         while let [_, second, ..] = self.heads_alive()[..] {
-            self.kill_head(second, false, None);
+            self.head_dies(second, false, None);
         }
         // Connections to one that is gone for good end some day, whoever looks.
         let alive = self.heads_alive();

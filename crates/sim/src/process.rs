@@ -209,7 +209,8 @@ impl Sim {
         let Kind::Data(data) = link.kind else { panic!("only data links are attached") };
         link.kind = Kind::Data(Data { process: Some(process), ..data });
         // The two sides prove it to each other: head and node must have told them the same.
-        if let Some(serving) = self.clients[data.client].leases.get(&data.key) {
+        let serving = self.clients[data.client].leases.get(&data.key);
+        if let Some(serving) = serving.filter(|serving| serving.lease == lease) {
             assert_eq!(secret, Some(serving.secret), "{lease:?}: client and slot have different secrets");
         }
         let entry = &mut self.processes[process];
