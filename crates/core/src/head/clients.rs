@@ -45,6 +45,7 @@ impl Head {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
     fn on_hello(
         &mut self,
         now: Tick,
