@@ -102,7 +102,7 @@ pub fn head(nodes: usize, clients: usize, events: u64) -> Figures {
     for client in 1..=clients {
         let id = ClientId(client as u64);
         let (name, leases, met) = (String::new(), Vec::new(), None);
-        world.says(client, ClientToHead::Hello { client: id, name, leases, met });
+        world.says(client, ClientToHead::Hello { client: id, name, leases, met, under: None });
         world.says(client, ClientToHead::Want { shape: Shape::cpus(1), count: each });
     }
     (1..=nodes as u64).for_each(|node| world.join(node));

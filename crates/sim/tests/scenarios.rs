@@ -449,7 +449,7 @@ fn a_program_whose_slots_die_at_once_is_given_up() {
 
 #[test]
 fn a_head_that_is_started_again_costs_no_run() {
-    let mut sim = Sim::new().node("a", cpus(2)).client("main").client("other").beating();
+    let mut sim = Sim::new().beating().node("a", cpus(2)).client("main").client("other");
     sim.run_for(ms(100));
     let running: Vec<usize> = (0..2).map(|_| sim.submit(Job::new().takes(Duration::from_secs(5)))).collect();
     sim.run_until_begun(running[1]);
@@ -467,7 +467,7 @@ fn a_head_that_is_started_again_costs_no_run() {
 
 #[test]
 fn work_goes_on_while_there_is_no_head() {
-    let mut sim = Sim::new().node("a", cpus(1)).client("main").beating();
+    let mut sim = Sim::new().beating().node("a", cpus(1)).client("main");
     sim.run_for(ms(100));
     let first = sim.submit(Job::new().takes(ms(50)));
     sim.run_until_begun(first);
@@ -481,7 +481,7 @@ fn work_goes_on_while_there_is_no_head() {
 
 #[test]
 fn nodes_lost_and_joined_while_there_is_no_head_are_seen_when_it_is_back() {
-    let mut sim = Sim::new().node("a", cpus(1)).node("b", cpus(1)).client("main").beating();
+    let mut sim = Sim::new().beating().node("a", cpus(1)).node("b", cpus(1)).client("main");
     sim.run_for(ms(100));
     let tasks: Vec<usize> = (0..2).map(|_| sim.submit(Job::new().takes(Duration::from_secs(9)))).collect();
     tasks.iter().for_each(|task| sim.run_until_begun(*task));
@@ -500,7 +500,7 @@ fn nodes_lost_and_joined_while_there_is_no_head_are_seen_when_it_is_back() {
 
 #[test]
 fn what_waits_for_a_head_that_stays_away_ends_with_a_word() {
-    let mut sim = Sim::new().node("a", cpus(1)).client("main").beating();
+    let mut sim = Sim::new().beating().node("a", cpus(1)).client("main");
     sim.run_for(ms(100));
     sim.kill_head();
     let task = sim.submit(Job::new().takes(ms(5)));
@@ -520,7 +520,7 @@ fn what_waits_for_a_head_that_stays_away_ends_with_a_word() {
 
 #[test]
 fn of_two_heads_from_one_journal_one_ends() {
-    let mut sim = Sim::new().node("a", cpus(1)).node("b", cpus(1)).client("main").beating();
+    let mut sim = Sim::new().beating().node("a", cpus(1)).node("b", cpus(1)).client("main");
     sim.run_for(ms(100));
     sim.start_second_head();
     assert_eq!(sim.heads(), 2);
@@ -540,7 +540,7 @@ fn of_two_heads_from_one_journal_one_ends() {
 
 #[test]
 fn a_client_that_cannot_reach_a_slot_any_more_runs_its_call_elsewhere() {
-    let mut sim = Sim::new().node("a", cpus(1)).node("b", cpus(1)).client("main").beating();
+    let mut sim = Sim::new().beating().node("a", cpus(1)).node("b", cpus(1)).client("main");
     sim.run_for(ms(100));
     let task = sim.submit(Job::new().takes(Duration::from_secs(20)));
     sim.run_until_begun(task);
@@ -556,7 +556,7 @@ fn a_client_that_cannot_reach_a_slot_any_more_runs_its_call_elsewhere() {
 
 #[test]
 fn a_client_out_of_the_heads_reach_for_a_moment_loses_nothing() {
-    let mut sim = Sim::new().node("a", cpus(1)).client("main").beating();
+    let mut sim = Sim::new().beating().node("a", cpus(1)).client("main");
     sim.run_for(ms(100));
     let task = sim.submit(Job::new().takes(Duration::from_secs(20)));
     sim.run_until_begun(task);
