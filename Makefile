@@ -25,7 +25,7 @@ SEEDS ?= 10000
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help build command programs wheel demo test test-quick test-nightly test-rust test-python test-hosts test-hosts-nightly \
+.PHONY: help scale build command programs wheel demo test test-quick test-nightly test-rust test-python test-hosts test-hosts-nightly \
 	test-bench check check-rust check-python deny format bench fuzz sim sim-nightly mutations clean
 
 help: ## this list
@@ -135,6 +135,9 @@ fuzz: ## fuzz the frame decoder on nightly Rust (SECONDS=300 a target, ONLY=targ
 
 sim: ## replay one seed of the simulation (SEED=1 STEPS=10000)
 	$(CARGO) run $(LOCKED) --quiet --release -p paceline-sim -- --seed $(SEED) --steps $(STEPS)
+
+scale: ## what a step of the head and a task of the client cost in clusters of several sizes
+	$(CARGO) run $(LOCKED) --quiet --release -p paceline-sim --example scale
 
 sim-nightly: ## many seeds from today's date on (SEEDS=10000 STEPS=10000)
 	@scripts/sim-nightly $$(date +%Y%m%d0000) $(SEEDS) $(STEPS)

@@ -65,7 +65,7 @@ def test_without_the_key_nobody_gets_in(cluster: Cluster, lab: Lab, case: str) -
     alice, stranger = lab.hosts["alice"], lab.host("stranger")
     other = lab.host("other")
     if case == "wrong token":
-        done = stranger.run("paceline", "join", f"head:{PORT}", "--token", "x" * 32, "--cpus", "2")
+        done = stranger.run("paceline", "join", f"head:{PORT}", "--token", "pl1-" + "5a" * 24, "--cpus", "2")
         assert done.returncode != 0
         assert "token" in done.stderr
         assert f"head:{PORT}" in done.stderr

@@ -131,6 +131,7 @@ pub enum HeadToClient {
 
 /// Node to head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant, reason = "the large one comes once for each link")]
 pub enum NodeToHead {
     /// Opens or reopens the link: what the node has, which leases live on it, and which head it last obeyed.
     Join {

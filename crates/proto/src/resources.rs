@@ -371,6 +371,27 @@ impl Sum {
             .unwrap_or(0)
     }
 
+    pub fn add_all(&mut self, other: &Sum) {
+        self.rest = self.rest.plus(&other.rest);
+        for (name, amount) in &other.custom {
+            *self.custom.entry(*name).or_default() += amount;
+        }
+    }
+
+    /// Whether any resource differs by more than a sixteenth.
+    pub fn is_far_from(&self, other: &Sum) -> bool {
+        let far = |mine: u64, others: u64| mine.abs_diff(others) > others / 16;
+        let (mine, others) = (&self.rest, &other.rest);
+        far(mine.cpus, others.cpus)
+            || far(mine.gpus, others.gpus)
+            || far(mine.memory, others.memory)
+            || self.custom.len() != other.custom.len()
+            || self
+                .custom
+                .iter()
+                .any(|(name, amount)| far(*amount, other.custom.get(name).copied().unwrap_or(0)))
+    }
+
     pub fn plus(&self, part: &Resources) -> Sum {
         let mut sum = self.clone();
         sum.add(part);

@@ -26,6 +26,7 @@ mod node;
 mod process;
 mod random;
 mod run;
+pub mod scale;
 mod scenario;
 mod tally;
 mod trace;

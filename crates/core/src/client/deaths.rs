@@ -33,7 +33,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.slots.remove(&(lease.node, lease.slot));
         let shape = lease.shape;
         let queue = &mut self.shapes[shape];
-        queue.forget_lease(key);
+        queue.forget_lease(key, &lease);
         let calls = lease.take_in_flight();
         queue.in_flight -= calls.len();
         out.push(Effect::Close { key });

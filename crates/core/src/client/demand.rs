@@ -51,8 +51,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// back before they are here, it would be granted again at once, for ever.
     fn asks_back(&self, shape: ShapeKey) -> bool {
         let queue = &self.shapes[shape];
-        let busy = queue.leases.iter().filter(|key| !self.leases[key.0].is_idle()).count();
-        queue.in_flight > busy
+        queue.in_flight > queue.busy
     }
 
     /// Tasks wait for the lease's link to open. Were it given back before it did anything, a client far from the head
@@ -131,7 +130,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.slots.remove(&(lease.node, lease.slot));
         }
         let queue = &mut self.shapes[lease.shape];
-        queue.forget_lease(key);
+        queue.forget_lease(key, &lease);
         let count = (queue.leases.len() as u32).max((queue.len() + queue.in_flight) as u32);
         queue.wanted = count.min(self.config.max_leases);
         let count = queue.wanted;

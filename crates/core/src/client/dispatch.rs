@@ -226,6 +226,7 @@ impl<Ticket: Clone> Client<Ticket> {
             payload: task.payload.clone(),
         });
         task.sent = Some((key, seq));
+        queue.note(key, lease);
         true
     }
 

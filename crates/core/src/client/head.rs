@@ -189,7 +189,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.lease_keys.remove(&lease.id);
             self.slots.remove(&(lease.node, lease.slot));
             let queue = &mut self.shapes[lease.shape];
-            queue.forget_lease(key);
+            queue.forget_lease(key, &lease);
             let calls = lease.take_in_flight();
             queue.in_flight -= calls.len();
             out.push(Effect::Close { key });

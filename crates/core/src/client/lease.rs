@@ -55,6 +55,9 @@ pub(super) struct Lease {
     /// Whether the lease stands in the idle list of its shape, and in the list of those at work.
     pub in_idle: bool,
     pub in_open: bool,
+    /// As its queue counts it.
+    pub counted_busy: bool,
+    pub counted_ahead: bool,
     next_seq: Seq,
     last_sent: Seq,
     in_flight: VecDeque<InFlight>,
@@ -101,6 +104,8 @@ impl Lease {
             long_running: None,
             in_idle: false,
             in_open: false,
+            counted_busy: false,
+            counted_ahead: false,
             next_seq: Seq(1),
             last_sent: Seq(0),
             in_flight: VecDeque::new(),

@@ -8,6 +8,7 @@
 //! * CL-3: a call that was sent goes elsewhere only after its slot gave it back or is known dead.
 //! * CL-4: a death is charged to the one call that ran; calls not begun are sent again for free.
 //! * CL-5: first come, first served within one priority and shape.
+//! * CL-7: each queue knows how many of its leases are busy, and which have calls ahead.
 //! * CL-6: a function's bytes go to a slot once, before the first call that names it.
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
@@ -354,6 +355,14 @@ impl<Ticket: Clone> Client<Ticket> {
         for tasks in self.shapes.iter().flat_map(|(_, _, queue)| queue.by_priority()) {
             if !tasks.iter().is_sorted_by_key(|key| self.tasks[key.0].id) {
                 return Err("CL-5: tasks are queued out of order".into());
+            }
+        }
+        for (shape, _, queue) in self.shapes.iter() {
+            let mine = || self.leases.iter().filter(move |(_, lease)| lease.shape == shape);
+            let busy = mine().filter(|(_, lease)| !lease.is_idle()).count();
+            let ahead = mine().filter(|(_, lease)| lease.in_flight().len() > 1);
+            if busy != queue.busy || !ahead.map(|(key, _)| LeaseKey(key)).eq(queue.ahead.iter().copied()) {
+                return Err(format!("CL-7: {busy} leases are busy, not {}", queue.busy));
             }
         }
         for (index, lease) in &self.leases {

@@ -1,5 +1,6 @@
 //! The tasks of one shape that wait for a slot, and the leases of that shape that can take some.
 
+use super::lease::Lease;
 use super::{LeaseKey, TaskKey};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,6 +15,9 @@ pub(super) struct Queue {
     pub open: VecDeque<LeaseKey>,
     /// All leases of this shape.
     pub leases: Vec<LeaseKey>,
+    /// How many of them have something in flight, and which have more than one call.
+    pub busy: usize,
+    pub ahead: BTreeSet<LeaseKey>,
     /// How many leases the head was last asked for.
     pub wanted: u32,
     /// The head has no room for another lease of this shape.
@@ -121,10 +125,40 @@ impl Queue {
         std::iter::once(&self.waiting.ordinary).chain(self.waiting.others.values())
     }
 
-    pub fn forget_lease(&mut self, key: LeaseKey) {
-        self.idle.retain(|other| *other != key);
-        self.open.retain(|other| *other != key);
-        self.leases.retain(|other| *other != key);
+    /// What is in flight on the lease has changed.
+    pub fn note(&mut self, key: LeaseKey, lease: &mut Lease) {
+        let (busy, ahead) = (!lease.is_idle(), lease.in_flight().len() > 1);
+        if busy != lease.counted_busy {
+            lease.counted_busy = busy;
+            if busy { self.busy += 1 } else { self.busy -= 1 }
+        }
+        if ahead != lease.counted_ahead {
+            lease.counted_ahead = ahead;
+            if ahead {
+                self.ahead.insert(key)
+            } else {
+                self.ahead.remove(&key)
+            };
+        }
+    }
+
+    pub fn forget_lease(&mut self, key: LeaseKey, lease: &Lease) {
+        // The one that was idle for longest stands first, and is given back first.
+        if lease.in_idle
+            && let Some(place) = self.idle.iter().position(|other| *other == key)
+        {
+            self.idle.remove(place);
+        }
+        if lease.in_open
+            && let Some(place) = self.open.iter().position(|other| *other == key)
+        {
+            self.open.remove(place);
+        }
+        if let Some(place) = self.leases.iter().position(|other| *other == key) {
+            self.leases.remove(place);
+        }
+        self.busy -= usize::from(lease.counted_busy);
+        self.ahead.remove(&key);
     }
 }
 

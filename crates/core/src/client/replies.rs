@@ -33,8 +33,11 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     fn on_reply(&mut self, key: LeaseKey, shape: ShapeKey, reply: Reply, out: &mut Vec<Effect<Ticket>>) {
-        let Some(call) = self.leases[key.0].remove(reply.seq) else { return };
-        self.shapes[shape].in_flight -= 1;
+        let lease = &mut self.leases[key.0];
+        let Some(call) = lease.remove(reply.seq) else { return };
+        let queue = &mut self.shapes[shape];
+        queue.in_flight -= 1;
+        queue.note(key, lease);
         let task = &mut self.tasks[call.task.0];
         task.sent = None;
         if reply.status == Status::Withdrawn {

@@ -31,9 +31,7 @@ impl<Ticket: Clone> Client<Ticket> {
         if !self.is_slack(shape) {
             return;
         }
-        let leases = self.shapes[shape].leases.iter();
-        let victims: Vec<LeaseKey> =
-            leases.copied().filter(|key| self.leases[key.0].in_flight().len() > 1).collect();
+        let victims: Vec<LeaseKey> = self.shapes[shape].ahead.iter().copied().collect();
         let mut taken = false;
         for key in &victims {
             taken |= self.take_back_unsent(*key);
@@ -110,6 +108,7 @@ impl<Ticket: Clone> Client<Ticket> {
     fn take_back_unsent(&mut self, key: LeaseKey) -> bool {
         let shape = self.leases[key.0].shape;
         let taken = self.leases[key.0].take_unsent();
+        self.shapes[shape].note(key, &mut self.leases[key.0]);
         for call in taken.iter().rev() {
             self.shapes[shape].in_flight -= 1;
             if self.tasks[call.task.0].ticket.is_some() {

@@ -42,7 +42,10 @@ impl Head {
             // Given up while the node was out of reach, or of a cluster that is no more.
             None => LeaseState::Ending,
         };
-        self.leases.insert(lease, Lease { client, node: id, shape, devices, blocked, state, via: None });
+        self.leases.insert(
+            lease,
+            Lease { client, node: id, shape, devices, blocked, firm: false, state, via: None },
+        );
         if state.is_somebodys() {
             self.hand_over(lease);
         }

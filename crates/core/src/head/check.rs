@@ -1,8 +1,9 @@
 //! The invariants, spelled out. Slow and plain on purpose: it recomputes every book from the leases alone.
 
-use super::{ClientLink, Family, Head, NodeLink};
+use super::lineup::Lineup;
+use super::room::Room;
+use super::{ClientLink, Family, Head, Lease, NodeLink};
 use paceline_proto::{ClientId, NodeId, Resources, Sum};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 macro_rules! ensure {
@@ -72,12 +73,19 @@ impl Head {
 
     fn check_families(&self) -> Result<(), String> {
         let mut families: BTreeMap<ClientId, Family> = BTreeMap::new();
-        for lease in self.leases.values().filter(|lease| lease.state.is_somebodys()) {
+        for (id, lease) in self.leases.iter().filter(|(_, lease)| lease.state.is_somebodys()) {
             let family = families.entry(self.clients[&lease.client].root).or_default();
             family.used.add(&lease.needs());
             if !lease.state.leaves_family() {
                 family.keeps.add(&lease.needs());
             }
+            if let Some(since) = lease.held_since() {
+                let depth = self.clients[&lease.client].depth;
+                family.held.entry((depth, lease.needs())).or_default().insert((since, *id));
+            }
+        }
+        for (root, _, shape) in self.owed.values().flatten() {
+            families.entry(*root).or_default().promised.add(&shape.needs);
         }
         families.retain(|_, family| *family != Family::default());
         ensure!(families == self.families, "HD-7: the families use {families:?}, not {:?}", self.families);
@@ -87,13 +95,14 @@ impl Head {
     }
 
     fn check_indexes(&self) -> Result<(), String> {
-        let hungry = self.clients.iter().filter(|(_, client)| client.unmet().next().is_some());
-        ensure!(hungry.map(|(id, _)| id).eq(&self.hungry), "the hungry are other than listed");
+        self.check_lineups()?;
         let up = self.nodes.iter().filter(|(_, node)| matches!(node.link, NodeLink::Up { .. }));
         let up = up.filter(|(id, _)| !self.leaving.contains(id));
         let stray = self.leaving.iter().find(|id| !self.nodes.contains_key(id));
         ensure!(stray.is_none(), "LV-2: {stray:?} is leaving and not here");
-        let room = up.map(|(&id, node)| (node.free(), Reverse(id))).collect();
+        let mut room = Room::default();
+        up.for_each(|(&id, node)| room.add(id, node));
+        self.nodes.iter().for_each(|(&id, node)| room.know(id, node));
         ensure!(self.room == room, "the room is other than listed");
         let mut total = Sum::default();
         self.nodes.values().for_each(|node| total.add(&node.total));
@@ -104,6 +113,40 @@ impl Head {
             ensure!(!self.leases.contains_key(id), "HD-8: {id:?} is claimed and known");
             ensure!(self.clients.contains_key(&claim.client), "HD-8: {id:?} is claimed by nobody");
         }
+        Ok(())
+    }
+}
+
+impl Head {
+    /// WA-1, WA-2, RC-3.
+    fn check_lineups(&self) -> Result<(), String> {
+        let (mut queue, mut calling) = (Lineup::default(), Lineup::default());
+        for &id in self.clients.keys() {
+            let lines = self.lines_of(id);
+            ensure!(
+                self.listed.get(&id).cloned().unwrap_or_default() == lines,
+                "WA-1: {id:?} is listed otherwise"
+            );
+            for (root, class, line, calls) in lines.into_values() {
+                queue.put(root, self.rank(root), class, line);
+                if calls {
+                    calling.put(root, self.calling_rank(root), class, line);
+                }
+            }
+        }
+        ensure!(self.queue == queue, "WA-1: the queue is {:?}, not {queue:?}", self.queue);
+        ensure!(self.calling == calling, "WA-1: there call {:?}, not {calling:?}", self.calling);
+        let rich = self.families.keys().filter_map(|&root| self.richness(root)).collect();
+        ensure!(self.rich == rich, "WA-2: the rich are {rich:?}, not {:?}", self.rich);
+        let returning = |lease: &Lease| lease.state.is_returning() && lease.needs() != Resources::default();
+        let loose = self.leases.iter().filter(|(id, lease)| returning(lease) && !self.owed.contains_key(id));
+        ensure!(
+            loose.map(|(id, _)| id).eq(&self.loose),
+            "RC-3: other leases are loose than {:?}",
+            self.loose
+        );
+        let stray = self.owed.keys().find(|id| !self.leases.contains_key(id));
+        ensure!(stray.is_none(), "RC-3: {stray:?} is promised and gone");
         Ok(())
     }
 }

@@ -45,6 +45,7 @@ impl Head {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
     fn on_hello(
         &mut self,
         now: Tick,
@@ -145,6 +146,8 @@ impl Head {
     fn on_standing(&mut self, from: ClientId, weight: u32, priority: i32) {
         if let Some(client) = self.clients.get_mut(&from) {
             (client.weight, client.priority) = (weight.max(1), priority);
+            let root = client.root;
+            self.rank_family(root);
             self.dirty = true;
         }
     }
@@ -169,11 +172,16 @@ impl Head {
         } else {
             self.turns += 1;
             let fresh = Want { count: 0, order: self.turns, since: now, told: false };
+            let news = !client.wants.contains_key(&shape);
             let want = client.wants.entry(shape).or_insert(fresh);
             if count > want.count {
                 want.since = now;
             }
             (want.count, want.told) = (count, false);
+            self.untold.insert(id);
+            if news && self.clients[&id].count(shape) == 0 {
+                self.note_wait(now, id, shape);
+            }
             self.judge(now, id, shape, out);
         }
         self.note_hunger(id);
@@ -198,7 +206,7 @@ impl Head {
             self.going.insert(id, last.collect());
             client.link = ClientLink::Leaving;
             client.wants.clear();
-            self.hungry.remove(&id);
+            self.note_hunger(id);
         }
     }
 
@@ -220,7 +228,7 @@ impl Head {
         client.heard = None;
         // It says again what it wants when it comes back; meanwhile nothing new is for it.
         client.wants.clear();
-        self.hungry.remove(&id);
+        self.note_hunger(id);
         self.no_later_than(until);
     }
 
@@ -254,7 +262,9 @@ impl Head {
         self.end_leases(id, out);
         self.drop_claims(id);
         self.clients.remove(&id);
-        self.hungry.remove(&id);
+        self.note_hunger(id);
+        self.starving.remove(&id);
+        self.rank_family(id);
         self.going.remove(&id);
         self.dirty = true;
     }
@@ -263,14 +273,6 @@ impl Head {
         let Some(client) = self.clients.get(&id) else { return };
         let leases: Vec<LeaseId> = client.leases.values().flatten().copied().collect();
         leases.into_iter().for_each(|lease| self.end(lease, out));
-    }
-
-    pub(super) fn note_hunger(&mut self, id: ClientId) {
-        if self.clients.get(&id).is_some_and(|client| client.unmet().next().is_some()) {
-            self.hungry.insert(id);
-        } else {
-            self.hungry.remove(&id);
-        }
     }
 }
 

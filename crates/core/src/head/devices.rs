@@ -42,6 +42,11 @@ impl Books {
         (untouched.len() >= wanted).then(|| untouched.iter().take(wanted).map(|it| it.0).collect())
     }
 
+    /// The same devices with nothing used.
+    pub(super) fn untouched(&self) -> Books {
+        Books(self.0.iter().map(|(device, _)| (device.clone(), 0)).collect())
+    }
+
     /// Whether a lease that needs this would fit if nothing else were here.
     pub(super) fn could_hold(&self, needs: &Resources, memory: u64) -> bool {
         let fit = self.0.iter().filter(|(device, _)| device.memory >= memory).count() as u64;
@@ -69,7 +74,7 @@ impl Books {
 
     /// The first broken invariant, if any, given what leases use.
     pub(super) fn check(&self, leases: &[(Resources, Devices)]) -> Result<(), String> {
-        let mut fresh = Books(self.0.iter().map(|(device, _)| (device.clone(), 0)).collect());
+        let mut fresh = self.untouched();
         leases.iter().for_each(|(needs, devices)| fresh.take(needs, *devices));
         if fresh != *self {
             return Err(format!("DV-1: the devices are used as {fresh:?}, not {self:?}"));

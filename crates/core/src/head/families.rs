@@ -1,7 +1,7 @@
 //! Slots that are clients, too, and tasks that wait for them (HD-7).
 
 use super::{Effect, Family, Head, Lease, LeaseState, Node};
-use paceline_proto::{ClientId, Death, DeathCause, LeaseId, NodeId, Resources};
+use paceline_proto::{ClientId, Death, DeathCause, LeaseId, NodeId, Resources, Sum};
 
 impl Head {
     /// The client says which of our leases it has. It works for whoever that lease is for, one task deeper.
@@ -15,12 +15,12 @@ impl Head {
         if let Some((root, depth)) =
             parent.map(|parent| (parent.root, parent.depth + 1)).filter(|it| it.0 != id)
         {
-            self.leave_family(id);
+            let leases: Vec<LeaseId> = self.clients[&id].leases.values().flatten().copied().collect();
+            leases.iter().for_each(|&lease| self.uncount(lease));
             let client = self.clients.get_mut(&id).expect("seen above");
             (client.root, client.depth, client.orphan) = (root, depth, false);
-            self.join_family(id);
-            let own: Vec<LeaseId> = self.clients[&id].leases.values().flatten().copied().collect();
-            own.into_iter().for_each(|lease| self.place_under(lease));
+            leases.iter().for_each(|&lease| self.count(lease));
+            leases.into_iter().for_each(|lease| self.place_under(lease));
         }
         self.note_hunger(id);
         self.dirty = true;
@@ -63,7 +63,8 @@ impl Head {
     /// Enter the lease into the books of its node and its family.
     pub(super) fn count(&mut self, id: LeaseId) {
         let Lease { client, node, shape, devices, state, .. } = self.leases[&id];
-        let needs = self.leases[&id].needs();
+        let (needs, since) = (self.leases[&id].needs(), self.leases[&id].held_since());
+        let depth = self.clients.get(&client).map_or(0, |client| client.depth);
         self.change_node(node, |node| {
             node.devices.take(&shape.needs, devices);
             node.used = node.used.plus(&needs);
@@ -77,14 +78,21 @@ impl Head {
                 if !state.leaves_family() {
                     family.keeps.add(&needs);
                 }
+                if let Some(since) = since {
+                    family.held.entry((depth, needs)).or_default().insert((since, id));
+                }
             });
+        }
+        if state.is_returning() && needs != Resources::default() && !self.owed.contains_key(&id) {
+            self.loose.insert(id);
         }
     }
 
     /// Take it out of them again. To be done before anything about it changes.
     pub(super) fn uncount(&mut self, id: LeaseId) {
         let Lease { client, node, shape, devices, state, .. } = self.leases[&id];
-        let needs = self.leases[&id].needs();
+        let (needs, since) = (self.leases[&id].needs(), self.leases[&id].held_since());
+        let depth = self.clients.get(&client).map_or(0, |client| client.depth);
         let counted = "what is taken out was entered";
         self.change_node(node, |node| {
             node.devices.give_back(&shape.needs, devices);
@@ -99,54 +107,43 @@ impl Head {
                 if !state.leaves_family() {
                     family.keeps.remove(&needs);
                 }
+                if let Some(since) = since {
+                    let held = family.held.get_mut(&(depth, needs)).expect(counted);
+                    held.remove(&(since, id));
+                    if held.is_empty() {
+                        family.held.remove(&(depth, needs));
+                    }
+                }
             });
         }
+        self.loose.remove(&id);
+    }
+
+    /// The lease is held from now on, so it may be asked back.
+    pub(super) fn note_held(&mut self, id: LeaseId) {
+        let lease = &self.leases[&id];
+        let (client, needs) = (lease.client, lease.needs());
+        let Some(since) = lease.held_since() else { return };
+        let depth = self.clients[&client].depth;
+        self.change_family(client, |family| {
+            family.held.entry((depth, needs)).or_default().insert((since, id));
+        });
     }
 
     fn change_family(&mut self, client: ClientId, change: impl FnOnce(&mut Family)) {
         let root = self.clients[&client].root;
         change(self.families.entry(root).or_default());
         self.drop_if_empty(root);
+        if self.families.get(&root).is_some_and(|family| family.used != Sum::default()) {
+            self.starving.remove(&root);
+        }
+        self.rank_family(root);
     }
 
-    /// What the client's leases need, and whether they are to be given back.
-    fn own_part(&self, id: ClientId) -> Vec<(Resources, bool)> {
-        let leases = self.clients[&id].leases.values().flatten().map(|lease| &self.leases[lease]);
-        leases.map(|lease| (lease.needs(), lease.state.leaves_family())).collect()
-    }
-
-    fn leave_family(&mut self, id: ClientId) {
-        let own = self.own_part(id);
-        self.change_family(id, |family| {
-            for (needs, recalled) in own {
-                family.used.remove(&needs);
-                if !recalled {
-                    family.keeps.remove(&needs);
-                }
-            }
-        });
-    }
-
-    fn join_family(&mut self, id: ClientId) {
-        let own = self.own_part(id);
-        self.change_family(id, |family| {
-            for (needs, recalled) in own {
-                family.used.add(&needs);
-                if !recalled {
-                    family.keeps.add(&needs);
-                }
-            }
-        });
-    }
-
-    fn drop_if_empty(&mut self, root: ClientId) {
+    pub(super) fn drop_if_empty(&mut self, root: ClientId) {
         if self.families.get(&root) == Some(&Family::default()) {
             self.families.remove(&root);
         }
-    }
-
-    pub(super) fn family(&self, client: ClientId) -> Family {
-        self.families.get(&self.clients[&client].root).cloned().unwrap_or_default()
     }
 }
 

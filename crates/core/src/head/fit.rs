@@ -26,7 +26,7 @@ impl Head {
     }
 
     /// Whether this client's family has a lease of this placement there.
-    fn has_one_of(&self, node: &Node, client: ClientId, shape: Shape) -> bool {
+    pub(super) fn has_one_of(&self, node: &Node, client: ClientId, shape: Shape) -> bool {
         let root = self.clients[&client].root;
         let mut leases = node.leases.iter().map(|lease| &self.leases[lease]);
         leases.any(|lease| {

@@ -3,7 +3,6 @@
 use super::{Effect, Head, Lease, LeaseState, Node, NodeLink};
 use paceline_proto::control::{HeadToClient, HeadToNode};
 use paceline_proto::{ClientId, Devices, LeaseId, LeaseSecret, NodeId, Shape};
-use std::cmp::Reverse;
 
 impl Head {
     /// Ask the node for a slot. The caller has seen that it fits.
@@ -17,7 +16,8 @@ impl Head {
     ) {
         let id = self.next_lease();
         let state = LeaseState::Placing;
-        let lease = Lease { client, node, shape, devices, blocked: false, state, via: None };
+        let firm = self.is_gang(client, shape);
+        let lease = Lease { client, node, shape, devices, blocked: false, firm, state, via: None };
         self.leases.insert(id, lease);
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
@@ -26,6 +26,7 @@ impl Head {
         self.nodes.get_mut(&node).expect("leases are placed on nodes that are here").leases.insert(id);
         self.count(id);
         self.send_to_back(client, shape);
+        self.untold.insert(client);
         self.note_hunger(client);
         if let Some(start) = start {
             // Said every time: the node may have forgotten it, and it costs less than knowing.
@@ -60,11 +61,13 @@ impl Head {
     /// The lease is over everywhere.
     pub(super) fn finish(&mut self, id: LeaseId) {
         self.uncount(id);
+        self.keep_promise(id);
         let lease = self.leases.remove(&id).expect("only known leases finish");
         if let Some(last) = self.going.get_mut(&lease.client) {
             last.remove(&id);
         }
         self.nodes.get_mut(&lease.node).expect("a lease has its node").leases.remove(&id);
+        self.grown.insert(lease.node);
         if lease.state.is_somebodys() {
             self.strike(lease.client, lease.shape, id);
         }
@@ -81,10 +84,16 @@ impl Head {
     pub(super) fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         let node = self.nodes.get_mut(&id).expect("a lease has its node");
         let before = node.free();
+        let listed = matches!(node.link, NodeLink::Up { .. }) && !self.leaving.contains(&id);
+        if listed {
+            self.room.remove(id, node);
+        }
         change(node);
-        if matches!(node.link, NodeLink::Up { .. }) && !self.leaving.contains(&id) {
-            self.room.remove(&(before, Reverse(id)));
-            self.room.insert((node.free(), Reverse(id)));
+        if listed {
+            self.room.add(id, node);
+        }
+        if !node.free().fits_in(&before) {
+            self.grown.insert(id);
         }
     }
 
@@ -106,6 +115,7 @@ impl Head {
         if let Some(want) = self.clients.get_mut(&id).and_then(|client| client.wants.get_mut(&shape)) {
             want.order = self.turns;
             want.told = false;
+            self.untold.insert(id);
         }
     }
 

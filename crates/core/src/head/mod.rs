@@ -24,16 +24,21 @@ mod devices;
 mod explain;
 mod families;
 mod fit;
+mod gang;
 mod leases;
 mod leaving;
+mod lineup;
 mod never;
 mod nodes;
 mod reach;
 mod recall;
+mod room;
 mod share;
 mod status;
 #[cfg(test)]
 mod tests;
+mod waiting;
+mod waits;
 
 use crate::alarm::Alarm;
 use crate::time::Tick;
@@ -42,15 +47,22 @@ use paceline_proto::{
     Address, ClientId, ClusterId, Devices, Epoch, Facts, Incarnation, LeaseId, Names, NodeId, PlacementId,
     ProgramId, Resources, Rule, Shape, SlotId, Start, Sum,
 };
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use lineup::Lineup;
+use room::Room;
+
 pub use explain::Waits;
+pub use waits::Waiting;
+
 pub use status::{LeaseStatus, NodeStatus, Status};
 
 /// How long silence may last, in heartbeats, before a node counts as lost.
 const BEATS: u32 = 3;
+
+/// All invariants are checked after each step, in builds that do so, up to this many nodes.
+const CHECKED_UP_TO: usize = 64;
 
 /// What the head is told at its start.
 #[derive(Clone, Debug)]
@@ -132,15 +144,37 @@ pub struct Head {
     alarm: Alarm,
     clients: BTreeMap<ClientId, Client>,
     families: BTreeMap<ClientId, Family>,
-    /// Clients that could use a lease they do not have.
-    hungry: BTreeSet<ClientId>,
+    /// Requests that could use another lease, and those of them for which not enough is on its way.
+    queue: Lineup,
+    calling: Lineup,
+    /// What both list, by client.
+    listed: BTreeMap<ClientId, waiting::Listed>,
+    /// What is known of the classes that wait.
+    known: BTreeMap<lineup::Class, share::Known>,
+    /// Families by what could be asked back of them.
+    rich: BTreeSet<waiting::Richness>,
+    riches: BTreeMap<ClientId, waiting::Richness>,
+    /// Families that had nothing for so long that they come first.
+    starving: BTreeSet<ClientId>,
+    /// Clients that may not know that there is no room for them.
+    untold: BTreeSet<ClientId>,
+    /// Leases on their way back that are promised to nobody; those that are promised, or one of several that are; and
+    /// how many are promised to whom.
+    loose: BTreeSet<LeaseId>,
+    owed: BTreeMap<LeaseId, Option<(ClientId, ClientId, Shape)>>,
+    promised: BTreeMap<(ClientId, Shape), usize>,
+    /// When requests are to be told what they wait for.
+    notices: BTreeSet<(Tick, ClientId, Shape)>,
+    /// Nodes where room has grown since it was last looked for.
+    grown: BTreeSet<NodeId>,
     nodes: BTreeMap<NodeId, Node>,
     /// What all nodes have together.
     total: Sum,
+    /// What shares are measured by.
+    scale: Sum,
     /// What custom resources are called.
     names: Names,
-    /// Nodes that take leases, by what is free; among equals the lowest id comes last.
-    room: BTreeSet<(Resources, Reverse<NodeId>)>,
+    room: Room,
     /// Clients that said goodbye, and their leases that are not over yet.
     going: BTreeMap<ClientId, BTreeSet<LeaseId>>,
     /// Nodes that are gone.
@@ -156,6 +190,8 @@ pub struct Head {
     settled_at: Option<Tick>,
     /// No deadline lies before this.
     deadline: Option<Tick>,
+    /// When leases are to be looked at again.
+    next_look: Option<Tick>,
     /// Something changed that may let a lease be granted.
     dirty: bool,
     /// Nodes that are to go.
@@ -197,6 +233,10 @@ struct Family {
     used: Sum,
     /// What of it they keep when they have given back what they were asked for.
     keeps: Sum,
+    /// What is on its way to them.
+    promised: Sum,
+    /// Leases that may be asked back, by the depth of their task and what they need, and since when they are held.
+    held: BTreeMap<(u32, Resources), BTreeSet<(Tick, LeaseId)>>,
 }
 
 enum ClientLink {
@@ -266,6 +306,8 @@ struct Lease {
     devices: Devices,
     /// Its task waits for others and needs no CPUs.
     blocked: bool,
+    /// It is not asked back (GA-3).
+    firm: bool,
     state: LeaseState,
     /// The node through which its client reaches it, if it cannot by itself.
     via: Option<NodeId>,
@@ -301,11 +343,24 @@ impl Head {
             config,
             clients: BTreeMap::new(),
             families: BTreeMap::new(),
-            hungry: BTreeSet::new(),
+            queue: Lineup::default(),
+            calling: Lineup::default(),
+            listed: BTreeMap::new(),
+            known: BTreeMap::new(),
+            rich: BTreeSet::new(),
+            riches: BTreeMap::new(),
+            starving: BTreeSet::new(),
+            untold: BTreeSet::new(),
+            loose: BTreeSet::new(),
+            owed: BTreeMap::new(),
+            promised: BTreeMap::new(),
+            notices: BTreeSet::new(),
+            grown: BTreeSet::new(),
             nodes: BTreeMap::new(),
             total: Sum::default(),
+            scale: Sum::default(),
             names: Names::new(),
-            room: BTreeSet::new(),
+            room: Room::default(),
             going: BTreeMap::new(),
             departed: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -315,6 +370,7 @@ impl Head {
             turns: 0,
             settled_at: None,
             deadline: None,
+            next_look: None,
             dirty: false,
             leaving: BTreeSet::new(),
             closing: false,
@@ -341,8 +397,10 @@ impl Head {
         }
         self.see_off(out);
         self.dismiss(out);
-        out.extend(self.alarm.on_settled(now, self.deadline).map(Effect::WakeAt));
-        debug_assert_eq!(self.check(), Ok(()));
+        let next = self.deadline.into_iter().chain(self.next_look).min();
+        out.extend(self.alarm.on_settled(now, next).map(Effect::WakeAt));
+        // It looks at everything: in a large cluster that would be all there is time for.
+        debug_assert_eq!(if self.nodes.len() > CHECKED_UP_TO { Ok(()) } else { self.check() }, Ok(()));
     }
 
     fn on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
@@ -353,6 +411,10 @@ impl Head {
         let gap = self.alarm.on_step(now);
         if gap > Duration::ZERO {
             self.on_gap(gap);
+        }
+        if self.next_look.is_some_and(|at| at <= now) {
+            self.next_look = None;
+            self.dirty = true;
         }
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.on_deadline(now, out);
@@ -385,6 +447,7 @@ impl Head {
         }
         self.settled_at = self.settled_at.map(|at| at + gap);
         self.deadline = self.deadline.map(|at| at + gap);
+        self.next_look = self.next_look.map(|at| at + gap);
     }
 
     fn on_deadline(&mut self, now: Tick, out: &mut Vec<Effect>) {
@@ -408,6 +471,11 @@ impl Head {
             out.push(Effect::Superseded { by: met.epoch });
         }
         later.is_none()
+    }
+
+    /// See whether leases can be granted or asked back then.
+    fn look_at(&mut self, at: Tick) {
+        self.next_look = Some(self.next_look.map_or(at, |next| next.min(at)));
     }
 
     fn no_later_than(&mut self, at: Tick) {

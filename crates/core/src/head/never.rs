@@ -35,6 +35,9 @@ impl Head {
 
     fn is_possible(&self, id: ClientId, shape: Shape) -> bool {
         let rule = self.rule(id, shape);
+        if rule.is_some_and(|rule| !rule.gang.is_empty()) && self.departed.is_empty() {
+            return self.could_hold_gang(id, shape);
+        }
         self.nodes.values().any(|node| node.could_hold(shape.needs, rule))
             || self.departed.values().any(|departed| departed.could_hold(shape.needs, rule))
     }
@@ -89,6 +92,10 @@ impl Head {
         }
         if let Some(rule) = rule.filter(|rule| missing.is_empty() && rule.gpu_memory > 0) {
             missing.push(format!("no {of} has enough GPUs with {}", bytes(rule.gpu_memory)));
+        }
+        if let Some(rule) = rule.filter(|rule| missing.is_empty() && !rule.gang.is_empty()) {
+            let count: u32 = rule.gang.iter().map(|member| member.count).sum();
+            missing.push(format!("all nodes together cannot hold the {count} members of the group at once"));
         }
         if missing.is_empty() {
             // Each is there, but on different nodes.

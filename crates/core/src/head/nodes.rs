@@ -6,7 +6,6 @@ use super::{BEATS, Departed, Effect, Head, LeaseState, Node, NodeLink};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToClient, HeadToNode, Met, NodeToHead, Placement};
 use paceline_proto::{Death, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Head {
@@ -61,6 +60,7 @@ impl Head {
         self.learn_names(fresh.facts.resources.clone());
         let node = self.nodes.entry(id).or_insert_with(|| {
             self.total.add(&fresh.total);
+            self.room.know(id, &fresh);
             fresh
         });
         node.link = NodeLink::Up { heard: now };
@@ -74,7 +74,11 @@ impl Head {
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
         if !repeated {
             self.reconcile_node(now, id, placed, met, out);
-            self.judge_all(now, out);
+            // One more node makes nothing impossible; the first one may show that something is, and one that is smaller
+            // than it was.
+            if self.nodes.len() == 1 || known.is_some() {
+                self.judge_all(now, out);
+            }
             self.dirty = true;
             self.tell_again(id, out);
         }
@@ -120,6 +124,7 @@ impl Head {
             Some(lease) if lease.state == LeaseState::Placing => {
                 lease.state = LeaseState::Held { slot, since: now };
                 let (client, shape) = (lease.client, lease.shape);
+                self.note_held(id);
                 let secret = self.secret_of(id);
                 let granted = HeadToClient::Granted { lease: id, node, slot, shape, secret };
                 self.tell_where(client, node, out);
@@ -195,7 +200,9 @@ impl Head {
         let leases: Vec<LeaseId> = self.nodes[&id].leases.iter().copied().collect();
         leases.into_iter().for_each(|lease| self.on_ended(id, lease, Some(lost()), out));
         let node = self.nodes.remove(&id).expect("the node is known");
-        self.room.remove(&(node.free(), Reverse(id)));
+        self.room.remove(id, &node);
+        self.room.forget(id, &node);
+        self.grown.remove(&id);
         self.leaving.remove(&id);
         self.total.remove(&node.total);
         self.dirty = true;
@@ -207,9 +214,10 @@ impl Head {
         let node = &self.nodes[&id];
         match node.link {
             NodeLink::Up { .. } if !self.leaving.contains(&id) => {
-                self.room.insert((node.free(), Reverse(id)))
+                self.room.add(id, node);
+                self.grown.insert(id);
             }
-            NodeLink::Up { .. } | NodeLink::Down { .. } => self.room.remove(&(node.free(), Reverse(id))),
+            NodeLink::Up { .. } | NodeLink::Down { .. } => self.room.remove(id, node),
         };
     }
 }

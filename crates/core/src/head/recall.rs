@@ -4,11 +4,16 @@
 //!   Such a step never has to be taken back.
 //! * RC-2: one that has nothing at all of what it asks for is served in turns: the oldest lease of those who have most,
 //!   once it was held for a while.
+//! * RC-3: nothing is recalled while enough is on its way back already. What is on its way is promised to one request.
 //! * RC-4: within a family a deeper task takes from a shallower one at once, and never the other way round: the
 //!   shallower one cannot end before it.
-//! * RC-3: nothing is recalled while enough is on its way back already.
+//! * RC-5: a higher priority takes from a lower one at once, and never the other way round.
+//!
+//! Those who have most are looked at first, so that a request that may take nothing is through after a glance. Only one
+//! that needs several leases of one node at once looks at nodes, and in a large cluster at a few of them at a time.
 
-use super::{Client, Effect, Head, Lease, LeaseState};
+use super::lineup::{Class, Turn};
+use super::{Client, Effect, Head, Lease};
 use crate::time::Tick;
 use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape, Sum};
 use std::cmp::Reverse;
@@ -19,23 +24,20 @@ use std::time::Duration;
 /// another way. Before this has passed nothing is taken from anybody.
 const ABOUT_TO_WAIT: Duration = Duration::from_millis(2);
 
-/// What was promised in this round, out of what is on its way back.
-#[derive(Default)]
-struct Promises {
-    /// The largest share any family keeps.
-    richest: u64,
-    by_node: BTreeMap<NodeId, Resources>,
-    /// By the root of the family.
-    to_family: BTreeMap<ClientId, Resources>,
-    leases: BTreeMap<(ClientId, Shape), usize>,
-}
+/// So many families, leases or nodes are looked at for one request at a time.
+const GLANCE: usize = 64;
+
+/// In a cluster with more nodes than that, nodes are searched again after this.
+const SEARCH_EVERY: Duration = Duration::from_millis(20);
 
 /// One that waits, and what decides whom it may take from.
 struct Waiter {
     client: ClientId,
     root: ClientId,
     depth: u32,
+    priority: i32,
     shape: Shape,
+    needs: Resources,
     /// Its share once it has what it asks for.
     share: u64,
     /// The largest share of all, if this one has nothing and may be served in turns.
@@ -44,7 +46,7 @@ struct Waiter {
 
 /// What a request can expect.
 enum Plan {
-    Recall(NodeId, Vec<LeaseId>),
+    Recall(Vec<LeaseId>),
     Later(Tick),
     Nothing,
 }
@@ -54,6 +56,8 @@ enum Plan {
 enum Claim {
     /// By RC-4: from the shallowest.
     Depth(u32, Tick),
+    /// By RC-5: from the lowest.
+    Priority(i32, Tick),
     /// By RC-1: from whoever has most.
     Share(Reverse<u64>, Tick),
     /// By RC-2, from then on.
@@ -61,100 +65,164 @@ enum Claim {
 }
 
 impl Head {
-    pub(super) fn recall_for(&mut self, now: Tick, stuck: &[(ClientId, Shape)], out: &mut Vec<Effect>) {
-        let mut promises = Promises { richest: self.richest(), ..Promises::default() };
-        let mut waiting: Vec<_> =
-            stuck.iter().filter(|(_, shape)| shape.needs != Resources::default()).collect();
-        // One each in turn, as they will be granted.
-        while !waiting.is_empty() {
-            waiting.retain(|&&(client, shape)| {
-                let want = self.clients[&client].wants[&shape].count as usize;
-                let will_have = self.clients[&client].count(shape) + promises.count(client, shape);
-                will_have < want && self.recall_one(now, client, shape, &mut promises, out)
-            });
+    pub(super) fn recall_for(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        let mut stuck = BTreeSet::new();
+        while let Some((class, turn)) = self.calling.first(&stuck) {
+            if self.recall_one(now, class, &turn, out) {
+                continue;
+            }
+            stuck.insert(class);
+            // Who has more than the first of its class can take no more than it, but from its own family.
+            if self.clients.values().any(|client| client.depth > 0) {
+                let deeper = self.calling.turns(&class).filter(|it| it.line.depth.0 > 0 && **it != turn);
+                for turn in deeper.copied().take(GLANCE).collect::<Vec<_>>() {
+                    self.recall_one(now, class, &turn, out);
+                }
+            }
         }
     }
 
     /// See to it that room for one more lease is on its way. Says whether it is.
-    fn recall_one(
-        &mut self,
-        now: Tick,
-        client: ClientId,
-        shape: Shape,
-        promises: &mut Promises,
-        out: &mut Vec<Effect>,
-    ) -> bool {
-        if let Some(node) = self.soon_free(shape.needs, promises) {
-            promises.add(node, client, self.clients[&client].root, shape);
+    fn recall_one(&mut self, now: Tick, class: Class, turn: &Turn, out: &mut Vec<Effect>) -> bool {
+        let (client, shape) = (turn.line.client, turn.line.shape);
+        if let Some(lease) = self.loose_for(client, shape) {
+            self.promise(client, shape, lease);
             return true;
         }
-        match self.plan(now, client, shape, promises) {
-            Plan::Recall(node, leases) => {
-                leases.into_iter().for_each(|lease| self.recall(lease, out));
-                promises.richest = self.richest();
-                promises.add(node, client, self.clients[&client].root, shape);
+        match self.plan(now, class, client, shape) {
+            Plan::Recall(leases) => {
+                for &lease in &leases {
+                    self.recall(lease, out);
+                    self.loose.remove(&lease);
+                    self.owed.insert(lease, None);
+                }
+                let last = *leases.last().expect("a plan names leases");
+                self.promise(client, shape, last);
                 true
             }
             Plan::Later(at) => {
-                self.no_later_than(at);
+                self.look_at(at);
                 false
             }
             Plan::Nothing => false,
         }
     }
 
-    fn richest(&self) -> u64 {
-        self.clients.keys().map(|&id| self.share_of(id)).max().unwrap_or(0)
+    /// A lease on its way back that is promised to nobody and makes room for this request (RC-3).
+    fn loose_for(&self, client: ClientId, shape: Shape) -> Option<LeaseId> {
+        let mut loose = self.loose.iter().take(GLANCE).copied();
+        loose.find(|lease| self.makes_room(*lease, client, shape, shape.needs))
     }
 
-    /// The share a client's family will have when it gave back what it was asked for.
-    fn share_of(&self, id: ClientId) -> u64 {
-        self.keeps(id).dominant_share(&self.total)
+    /// Whether there is room for this on the lease's node once the lease is over.
+    fn makes_room(&self, id: LeaseId, client: ClientId, shape: Shape, needs: Resources) -> bool {
+        let lease = &self.leases[&id];
+        let node = &self.nodes[&lease.node];
+        self.takes_leases(lease.node)
+            && needs.fits_in(&node.free().plus(&lease.needs()))
+            && self.could_hold(lease.node, client, shape)
+            && self.has_devices(lease.node, client, shape, &needs, &[id])
     }
 
-    fn keeps(&self, id: ClientId) -> Sum {
-        self.family(id).keeps
+    /// Whether the node will have the GPUs for this when what returns and these leases are over.
+    fn has_devices(
+        &self,
+        id: NodeId,
+        client: ClientId,
+        shape: Shape,
+        needs: &Resources,
+        over: &[LeaseId],
+    ) -> bool {
+        if needs.gpu_units() == 0 {
+            return true;
+        }
+        let mut books = self.nodes[&id].devices.clone();
+        for lease in &self.nodes[&id].leases {
+            let entry = &self.leases[lease];
+            if entry.state.is_returning() || over.contains(lease) {
+                books.give_back(&entry.shape.needs, entry.devices);
+            }
+        }
+        books.find(needs, self.rule(client, shape).map_or(0, |rule| rule.gpu_memory)).is_some()
     }
 
-    /// What the node will have when everything on its way back is there, less what that is promised to.
-    fn expected(&self, id: NodeId, promises: &Promises) -> Resources {
-        let node = &self.nodes[&id];
-        let promised = promises.by_node.get(&id).copied().unwrap_or_default();
-        let staying = node.used.minus(&node.returning).expect("what returns is used");
-        node.total.less(&staying).less(&promised)
-    }
-
-    fn soon_free(&self, needs: Resources, promises: &Promises) -> Option<NodeId> {
-        let mut nodes = self.room.iter().rev().map(|&(_, Reverse(id))| id);
-        nodes.find(|&id| needs.fits_in(&self.expected(id, promises)))
-    }
-
-    fn plan(&self, now: Tick, client: ClientId, shape: Shape, promises: &Promises) -> Plan {
+    fn waiter(&self, client: ClientId, shape: Shape, needs: Resources) -> Waiter {
         let Client { root, depth, .. } = self.clients[&client];
-        let promised = promises.to_family.get(&root).copied().unwrap_or_default();
-        let richest = promises.richest;
-        let nothing = self.clients[&client].count(shape) + promises.count(client, shape) == 0;
-        let waiter = Waiter {
+        let family = self.families.get(&root);
+        let expects = family.map_or_else(Sum::default, |family| family.expects());
+        let promised = self.promised.get(&(client, shape)).copied().unwrap_or(0);
+        let nothing = self.clients[&client].count(shape) + promised == 0;
+        // Who starves comes first until something is on its way.
+        let own = self.clients.get(&root).map_or(0, |client| client.priority);
+        let priority = if expects == Sum::default() { self.priority(root) } else { own };
+        Waiter {
             client,
             root,
             depth,
+            priority,
             shape,
-            share: self.keeps(client).plus(&promised).plus(&shape.needs).dominant_share(&self.total),
-            turns: nothing.then_some(richest),
-        };
-        if waiter.turns.is_none() && richest < waiter.share && depth == 0 {
+            needs,
+            share: self.weighted(root, &expects.plus(&needs)),
+            turns: nothing.then(|| self.rich.last().map_or(0, |rich| rich.1)),
+        }
+    }
+
+    fn plan(&mut self, now: Tick, class: Class, client: ClientId, shape: Shape) -> Plan {
+        if self.is_gang(client, shape) {
+            return self.plan_gang(now, class, client, shape);
+        }
+        let waiter = self.waiter(client, shape, shape.needs);
+        let Some(&(Reverse(lowest), richest, ..)) = self.rich.last() else { return Plan::Nothing };
+        let nothing_to_take = waiter.turns.is_none()
+            && (waiter.priority < lowest || waiter.priority == lowest && richest < waiter.share);
+        if waiter.depth == 0 && nothing_to_take {
             return Plan::Nothing;
         }
         let patient = self.clients[&client].wants[&shape].since + ABOUT_TO_WAIT;
-        if depth > 0 && patient > now {
+        if waiter.depth > 0 && patient > now {
             return Plan::Later(patient);
         }
-        let mut later: Option<Tick> = None;
-        for &(_, Reverse(id)) in self.room.iter().rev() {
-            if !self.could_hold(id, client, shape) {
+        match self.plan_one(now, &waiter) {
+            Plan::Nothing => self.plan_several(now, class, &waiter),
+            plan => plan,
+        }
+    }
+
+    /// One lease that makes room, of those who are to give first.
+    fn plan_one(&self, now: Tick, waiter: &Waiter) -> Plan {
+        let own = (waiter.depth > 0).then_some(waiter.root);
+        let rich = self.rich.iter().rev().map(|rich| rich.3).filter(|root| Some(*root) != own);
+        for root in own.into_iter().chain(rich).take(GLANCE) {
+            let held = self.families.get(&root).map(|family| &family.held);
+            let leases = held.into_iter().flatten().flat_map(|(_, leases)| leases.iter().take(8));
+            let claims = leases.filter_map(|&(_, id)| {
+                let claim = self.claim(waiter, id, &BTreeMap::new())?;
+                self.makes_room(id, waiter.client, waiter.shape, waiter.needs).then_some((claim, id))
+            });
+            match claims.min() {
+                Some((Claim::Turn(from), _)) if from > now => return Plan::Later(from),
+                Some((_, lease)) => return Plan::Recall(vec![lease]),
+                None => {}
+            }
+        }
+        Plan::Nothing
+    }
+
+    /// Several leases of one node that make room together.
+    fn plan_several(&mut self, now: Tick, class: Class, waiter: &Waiter) -> Plan {
+        let known = self.known.entry(class).or_default();
+        let large = self.nodes.len() > GLANCE;
+        if large && known.look_again > now {
+            let at = known.look_again;
+            return Plan::Later(at);
+        }
+        known.look_again = now + SEARCH_EVERY;
+        let mut later: Option<Tick> = large.then_some(now + SEARCH_EVERY);
+        for id in self.room.roomiest().take(GLANCE) {
+            if !self.could_hold(id, waiter.client, waiter.shape) {
                 continue;
             }
-            match self.plan_on(now, id, &waiter, self.expected(id, promises)) {
+            match self.plan_on(now, id, waiter) {
                 Plan::Later(at) => later = Some(later.map_or(at, |later| later.min(at))),
                 Plan::Nothing => {}
                 plan @ Plan::Recall(..) => return plan,
@@ -163,32 +231,69 @@ impl Head {
         later.map_or(Plan::Nothing, Plan::Later)
     }
 
+    /// Room for a gang on the nodes that are kept for it.
+    fn plan_gang(&self, now: Tick, class: Class, client: ClientId, shape: Shape) -> Plan {
+        let mut all = Vec::new();
+        let mut later: Option<Tick> = None;
+        for (&node, &needs) in self.known.get(&class).map(|known| &known.gang).into_iter().flatten() {
+            let waiter = Waiter { needs, ..self.waiter(client, shape, needs) };
+            if !self.takes_leases(node) || needs.fits_in(&self.expected(node)) {
+                continue;
+            }
+            match self.plan_on(now, node, &waiter) {
+                Plan::Recall(leases) => all.extend(leases),
+                Plan::Later(at) => later = Some(later.map_or(at, |later| later.min(at))),
+                Plan::Nothing => {}
+            }
+        }
+        match (all.is_empty(), later) {
+            (false, _) => Plan::Recall(all),
+            (true, Some(at)) => Plan::Later(at),
+            (true, None) => Plan::Nothing,
+        }
+    }
+
+    /// What the node will have when everything on its way back is there.
+    fn expected(&self, id: NodeId) -> Resources {
+        let node = &self.nodes[&id];
+        let staying = node.used.minus(&node.returning).expect("what returns is used");
+        node.total.less(&staying)
+    }
+
     /// Which leases of this node would make room, if enough of them may be taken.
-    fn plan_on(&self, now: Tick, id: NodeId, waiter: &Waiter, mut room: Resources) -> Plan {
-        let mut picked = BTreeSet::new();
+    fn plan_on(&self, now: Tick, id: NodeId, waiter: &Waiter) -> Plan {
+        let mut room = self.expected(id);
+        let mut picked = Vec::new();
         let mut taken: BTreeMap<ClientId, Resources> = BTreeMap::new();
         let mut ready = now;
-        while !waiter.shape.needs.fits_in(&room) {
+        while !waiter.needs.fits_in(&room)
+            || !self.has_devices(id, waiter.client, waiter.shape, &waiter.needs, &picked)
+        {
             let claims = (self.nodes[&id].leases.iter())
                 .filter(|lease| !picked.contains(*lease))
-                // Its own task's lease cannot come back before it has what it waits for.
-                .filter(|lease| self.clients[&waiter.client].under != Some(**lease))
-                .filter_map(|lease| Some((self.claim(waiter, &self.leases[lease], &taken)?, *lease)));
+                .filter_map(|lease| Some((self.claim(waiter, *lease, &taken)?, *lease)));
             let Some((claim, lease)) = claims.min() else { return Plan::Nothing };
             if let Claim::Turn(from) = claim {
                 ready = ready.max(from);
             }
             let Lease { client, shape, .. } = self.leases[&lease];
-            picked.insert(lease);
+            picked.push(lease);
             room = room.plus(&shape.needs);
-            add(&mut taken, self.clients[&client].root, shape.needs);
+            let gone = taken.entry(self.clients[&client].root).or_default();
+            *gone = gone.plus(&shape.needs);
         }
-        if ready > now { Plan::Later(ready) } else { Plan::Recall(id, picked.into_iter().collect()) }
+        match picked.is_empty() {
+            true => Plan::Nothing,
+            false if ready > now => Plan::Later(ready),
+            false => Plan::Recall(picked),
+        }
     }
 
-    fn claim(&self, waiter: &Waiter, lease: &Lease, taken: &BTreeMap<ClientId, Resources>) -> Option<Claim> {
-        let LeaseState::Held { since, .. } = lease.state else { return None };
-        if lease.needs() == Resources::default() {
+    fn claim(&self, waiter: &Waiter, id: LeaseId, taken: &BTreeMap<ClientId, Resources>) -> Option<Claim> {
+        let lease = &self.leases[&id];
+        let since = lease.held_since()?;
+        // Its own task's lease cannot come back before it has what it waits for.
+        if self.clients[&waiter.client].under == Some(id) {
             return None;
         }
         let Client { root, depth, .. } = self.clients[&lease.client];
@@ -196,35 +301,23 @@ impl Head {
         if related && depth != waiter.depth {
             return (depth < waiter.depth).then_some(Claim::Depth(depth, since));
         }
-        let share = self.share_of(lease.client);
+        let priority = self.priority(root);
+        if priority != waiter.priority {
+            return (priority < waiter.priority).then_some(Claim::Priority(priority, since));
+        }
+        let keeps = &self.families.get(&root)?.keeps;
+        let share = self.weighted(root, keeps);
         let gone = taken.get(&root).copied().unwrap_or_default().plus(&lease.shape.needs);
-        let mut left = self.keeps(lease.client);
+        let mut left = keeps.clone();
         left.remove(&gone);
-        let left = left.dominant_share(&self.total);
-        if !related && left >= waiter.share {
+        if !related && self.weighted(root, &left) >= waiter.share {
             return Some(Claim::Share(Reverse(share), since));
         }
         let richest = waiter.turns?;
         // A family that has most itself takes turns among its own.
-        let own = self.share_of(waiter.client) == richest;
-        let fair = share == richest && (!own || related);
+        let mine =
+            self.families.get(&waiter.root).map_or(0, |family| self.weighted(waiter.root, &family.keeps));
+        let fair = share == richest && (mine != richest || related);
         fair.then(|| Claim::Turn(since + self.config.quantum))
     }
-}
-
-impl Promises {
-    fn add(&mut self, node: NodeId, client: ClientId, root: ClientId, shape: Shape) {
-        add(&mut self.by_node, node, shape.needs);
-        add(&mut self.to_family, root, shape.needs);
-        *self.leases.entry((client, shape)).or_default() += 1;
-    }
-
-    fn count(&self, client: ClientId, shape: Shape) -> usize {
-        self.leases.get(&(client, shape)).copied().unwrap_or(0)
-    }
-}
-
-fn add<K: Ord>(sums: &mut BTreeMap<K, Resources>, key: K, needs: Resources) {
-    let sum = sums.entry(key).or_default();
-    *sum = sum.plus(&needs);
 }

@@ -1,108 +1,133 @@
 //! Which client gets the next lease: the one that has least, by its dominant resource.
 //!
-//! * SH-1: among families the least share goes first, then who waited longest; within a family the deepest task, and
-//!   within a client the shape it has least of.
-//! * SH-2: a request that does not fit yet keeps the roomiest node that could hold it from those behind it in the queue,
-//!   so that small requests cannot starve a large one.
+//! * SH-1: among families the higher priority goes first, then the least share by weight; within a family the deepest
+//!   task, then the shape its client has least of, then who waited longest.
+//! * SH-2: a request that does not fit yet keeps a node that could hold it, the roomiest, from those behind it in the
+//!   queue, so that small requests cannot starve a large one.
 //! * SH-3: a client whose own idle leases may be in the way of its request is told so.
+//! * SH-4: a class that found no room is looked at again only where room has grown.
 
+use super::lineup::Class;
 use super::{Effect, Head};
 use crate::time::Tick;
 use paceline_proto::control::HeadToClient;
-use paceline_proto::placement::Order;
-use paceline_proto::{ClientId, Devices, NodeId, Resources, Shape, Sum};
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use paceline_proto::{ClientId, Devices, NodeId, Resources, Shape};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// One place in the queue: share, depth, order of arrival, and what is asked for.
-type Turn = (u64, Reverse<u32>, u64, ClientId, Shape);
+/// What is known of a class of requests that wait.
+#[derive(Clone, Default)]
+pub(super) struct Known {
+    /// No node has room, but for those where it has grown since.
+    tried: bool,
+    /// The node that is kept for the first of them.
+    keeps: Option<NodeId>,
+    /// Nodes were searched for several leases to ask back; not again before.
+    pub look_again: Tick,
+    /// What a gang would take of which node.
+    pub gang: BTreeMap<NodeId, Resources>,
+}
 
 impl Head {
     pub(super) fn share(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        if self.hungry.is_empty() || self.room.is_empty() {
-            return;
+        self.rescale();
+        let grown = std::mem::take(&mut self.grown);
+        if !self.queue.is_empty() && !self.room.is_empty() {
+            self.note_starving(now);
+            self.grant(&grown, out);
+            self.tell_crowded(out);
+            self.recall_for(now, out);
         }
-        let stuck = self.grant(out);
-        self.tell_crowded(&stuck, out);
-        self.recall_for(now, &stuck, out);
+        // What is known of a class holds only while it is looked after.
+        let queue = &self.queue;
+        self.known.retain(|class, _| queue.has_class(class));
+        self.tell_waits(now, out);
     }
 
     /// SH-3: one that waits while it holds leases of another shape hears of it once, for it may not use them.
-    fn tell_crowded(&mut self, stuck: &[(ClientId, Shape)], out: &mut Vec<Effect>) {
-        for &(id, shape) in stuck {
-            let client = self.clients.get_mut(&id).expect("only clients that are here wait");
-            let holds_others = client.leases.keys().any(|other| *other != shape);
-            let Some(want) = client.wants.get_mut(&shape).filter(|want| holds_others && !want.told) else {
-                continue;
-            };
-            want.told = true;
-            self.tell_client(id, HeadToClient::Crowded { shape }, out);
-        }
-    }
-
-    /// Grant what fits. Returns the requests that found no room, in the order of the queue.
-    fn grant(&mut self, out: &mut Vec<Effect>) -> Vec<(ClientId, Shape)> {
-        let mut stuck = Vec::new();
-        let mut passed = BTreeSet::new();
-        let mut reserved = BTreeSet::new();
-        let mut queue: BTreeSet<Turn> = self.hungry.iter().filter_map(|&id| self.turn(id, &passed)).collect();
-        while let Some((_, _, _, client, shape)) = queue.pop_first() {
-            match self.room_for(client, shape, &reserved) {
-                Some((node, devices)) => self.place(client, shape, node, devices, out),
-                None => {
-                    reserved.extend(self.keep_free(client, shape, &reserved));
-                    passed.insert((client, shape));
-                    stuck.push((client, shape));
+    fn tell_crowded(&mut self, out: &mut Vec<Effect>) {
+        for id in std::mem::take(&mut self.untold) {
+            let Some(client) = self.clients.get_mut(&id) else { continue };
+            let stuck: Vec<Shape> = client.unmet().filter(|(_, want)| !want.told).map(|it| it.0).collect();
+            for shape in stuck {
+                let client = self.clients.get_mut(&id).expect("seen above");
+                if client.leases.keys().any(|other| *other != shape) {
+                    client.wants.get_mut(&shape).expect("it is unmet").told = true;
+                    self.tell_client(id, HeadToClient::Crowded { shape }, out);
                 }
             }
-            queue.extend(self.turn(client, &passed));
         }
-        stuck
     }
 
-    /// The client's place in the queue, and what it asks for next.
-    fn turn(&self, id: ClientId, passed: &BTreeSet<(ClientId, Shape)>) -> Option<Turn> {
-        let client = &self.clients[&id];
-        let share = self.family(id).used.dominant_share(&self.total);
-        let has = |shape: Shape| self.fraction(&shape.needs) * client.count(shape) as u64;
-        (client.unmet())
-            .filter(|&(shape, _)| !passed.contains(&(id, shape)))
-            .min_by_key(|&(shape, want)| (has(shape), want.order))
-            .map(|(shape, want)| (share, Reverse(client.depth), want.order, id, shape))
+    /// Grant what fits.
+    fn grant(&mut self, grown: &BTreeSet<NodeId>, out: &mut Vec<Effect>) {
+        let mut stuck = BTreeSet::new();
+        let mut kept = BTreeSet::new();
+        while let Some((class, turn)) = self.queue.first(&stuck) {
+            let (client, shape) = (turn.line.client, turn.line.shape);
+            let granted = match self.is_gang(client, shape) {
+                true => self.grant_gang(class, client, shape, &mut kept, out),
+                false => match self.find(class, client, shape, grown, &kept) {
+                    Some((node, devices)) => {
+                        self.place(client, shape, node, devices, out);
+                        true
+                    }
+                    None => false,
+                },
+            };
+            if !granted {
+                kept.extend(self.keep_free(class, client, shape, grown, &kept));
+                stuck.insert(class);
+            }
+        }
     }
 
-    /// The node for it and the devices there, not reserved for another.
-    fn room_for(
-        &self,
+    /// A node for the first of its class (SH-4).
+    fn find(
+        &mut self,
+        class: Class,
         client: ClientId,
         shape: Shape,
-        reserved: &BTreeSet<NodeId>,
+        grown: &BTreeSet<NodeId>,
+        kept: &BTreeSet<NodeId>,
     ) -> Option<(NodeId, Devices)> {
-        let needs = shape.needs;
-        // Resources are ordered by their first difference, so whatever has room for `needs` is not less than it.
-        let roomy = self.room.range((needs, Reverse(NodeId(u64::MAX)))..);
-        let fit = |&(_, Reverse(id)): &(Resources, Reverse<NodeId>)| {
-            let free = !reserved.contains(&id);
-            free.then(|| self.fits(id, client, shape)).flatten().map(|devices| (id, devices))
+        let tried = self.known.get(&class).is_some_and(|known| known.tried);
+        let found = match tried {
+            true => self.best_of(grown.difference(kept).copied(), client, shape),
+            false => self.room_for(client, shape, kept),
         };
-        match self.order(client, shape) {
-            Order::Spread => roomy.rev().find_map(fit),
-            Order::Pack => roomy.into_iter().find_map(fit),
+        if found.is_none() {
+            // What is kept for another now may be free the next time.
+            let kept_fits = kept.iter().any(|&id| self.fits(id, client, shape).is_some());
+            self.known.entry(class).or_default().tried = !kept_fits;
         }
+        found
     }
 
     /// The node to keep for a request that waits (SH-2).
-    fn keep_free(&self, client: ClientId, shape: Shape, reserved: &BTreeSet<NodeId>) -> Option<NodeId> {
-        if shape.needs == Resources::default() {
+    fn keep_free(
+        &mut self,
+        class: Class,
+        client: ClientId,
+        shape: Shape,
+        grown: &BTreeSet<NodeId>,
+        kept: &BTreeSet<NodeId>,
+    ) -> Option<NodeId> {
+        if shape.needs == Resources::default() || self.is_gang(client, shape) {
             return None;
         }
-        (self.room.iter().rev())
-            .map(|&(_, Reverse(id))| id)
-            .find(|id| !reserved.contains(id) && self.could_hold(*id, client, shape))
-    }
-
-    /// The share of everything that this is.
-    pub(super) fn fraction(&self, needs: &Resources) -> u64 {
-        Sum::default().plus(needs).dominant_share(&self.total)
+        let could =
+            |id: &NodeId| self.takes_leases(*id) && !kept.contains(id) && self.could_hold(*id, client, shape);
+        let before = self.known.get(&class).and_then(|known| known.keeps).filter(|id| could(id));
+        let found = match before {
+            // Only where room has grown there may be more of it.
+            Some(before) => {
+                let free = |id: &NodeId| self.nodes[id].free();
+                let roomier = grown.iter().filter(|id| could(id)).max_by_key(|id| free(id));
+                Some(roomier.copied().filter(|id| free(id) > free(&before)).unwrap_or(before))
+            }
+            None => self.room.roomiest().find(could),
+        };
+        self.known.entry(class).or_default().keeps = found;
+        found
     }
 }

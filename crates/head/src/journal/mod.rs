@@ -19,9 +19,9 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::path::{Path, PathBuf};
 
 /// Facts about the cluster, by name.
-const FACTS: TableDefinition<&str, u128> = TableDefinition::new("facts");
+const FACTS: TableDefinition<'_, &str, u128> = TableDefinition::new("facts");
 /// Records of work that the head owns, by number.
-const WORK: TableDefinition<u64, &[u8]> = TableDefinition::new("work");
+const WORK: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("work");
 
 /// What this version writes; a later one must still read it.
 const FORMAT: u128 = 1;

@@ -158,8 +158,12 @@ impl Cluster {
         let (around, limits) = (surroundings()?, Limits::default());
         let session = Session::remote(target, around, Arc::new(|run| run()), Arc::new(print), limits);
         let session = session.map_err(failed)?;
-        let start = Start { command: slot_main::command(), variables: slot_main::variables() };
-        let program = session.program(start);
+        let mut command = slot_main::command();
+        // Nodes know it by its path.
+        if let (Some(program), Ok(path)) = (command.first_mut(), std::env::current_exe()) {
+            *program = path.to_string_lossy().into_owned();
+        }
+        let program = session.program(Start { command, variables: slot_main::variables() });
         Ok(Cluster { session, functions: RwLock::default(), interpreter: None, program })
     }
 

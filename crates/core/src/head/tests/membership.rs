@@ -204,7 +204,10 @@ fn nothing_is_impossible_while_the_cluster_gathers() {
     bench.hello(A, &[]);
     bench.join(N1, 1, &[]);
     assert_eq!(bench.want(A, Shape::cpus(2), 1), []);
-    assert_eq!(bench.pass_beating(N1, seconds(59)), []);
+    assert_eq!(bench.pass_beating(N1, seconds(4)), []);
+    let told = bench.pass_beating(N1, seconds(2));
+    assert!(matches!(told[..], [Effect::ToClient(A, HeadToClient::Waits { .. })]), "WT-1: {told:?}");
+    assert_eq!(bench.pass_beating(N1, seconds(53)), [], "WT-1: once, and not that it is impossible");
     assert_eq!(bench.pass_beating(N1, seconds(2)).len(), 1);
 }
 

@@ -4,6 +4,7 @@ mod families;
 mod fencing;
 mod leaving;
 mod membership;
+mod needs;
 mod programs;
 mod random;
 mod reach;
