@@ -224,6 +224,8 @@ class LocalCluster:
         """Connect this program to it, as `paceline.connect` does."""
         from paceline._cluster import connect
 
+        if self._home is not None and "key_file" not in options:
+            options["key_file"] = os.path.join(self._home.name, "clusters", self.head.name, "key")
         return connect(self.address, **options)
 
     def add_node(self, cpus: float = 2, **options: Any) -> Daemon:
