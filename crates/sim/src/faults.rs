@@ -247,6 +247,9 @@ impl Sim {
         if let Some(entry) = self.links.get_mut(link).filter(|link| link.stalled_until > now) {
             entry.stalled_until = now;
             self.break_link(link);
+            // What was held up and is not lost arrives now, and then the end of the link.
+            self.start_reading(link, End::Near);
+            self.start_reading(link, End::Far);
         }
     }
 
