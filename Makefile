@@ -53,7 +53,7 @@ command: ## the command line, release build, where the package has it
 	@install -m 755 $(TARGET)/release/paceline $(COMMAND)
 
 programs: $(VENV)/.tools ## the Rust programs that Python tests call
-	$(CARGO) build $(LOCKED) --quiet --target-dir $(TARGET) -p paceline --example exports
+	$(CARGO) build $(LOCKED) --quiet --target-dir $(TARGET) -p paceline --example exports --example connect_to
 	$(CARGO) build --quiet --target-dir $(TARGET) --manifest-path examples/rust-shapes/Cargo.toml
 
 wheel: $(VENV)/.tools ## the release wheel, into dist/
@@ -92,7 +92,7 @@ test-python: build programs
 
 test-hosts: build ## the tests on several hosts, made of namespaces of this machine; as root
 	@scripts/install-hosts-packages
-	$(BIN)/python -m pytest -q tests/hosts
+	$(BIN)/python -m pytest -q -o faulthandler_timeout=200 tests/hosts
 
 test-hosts-nightly: build ## those of them that take minutes
 	@scripts/install-hosts-packages

@@ -23,11 +23,11 @@ from contextvars import ContextVar
 
 from paceline import _slot
 from paceline._checks import whole_number
-from paceline.errors import ClusterClosed, NotConnected, PacelineError
+from paceline.errors import ClusterClosed, NoSuchHardware, NotConnected, PacelineError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn, TypedDict
 
     from paceline._address import Target
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     class Size(TypedDict):
         """What a cluster inside this program has beside CPUs."""
 
-        gpus: int
-        memory: int
+        gpus: str
+        memory: str
         resources: tuple[tuple[str, float], ...]
 
 
@@ -86,7 +86,7 @@ class Cluster(_Holder):
         self._limits: Limits = limits or {"queue_tasks": None, "queue_bytes": None, "result_bytes": None}
         self._closed = False
         self._depth = 0
-        self._size: Size = {"gpus": 0, "memory": 0, "resources": ()}
+        self._size: Size = {"gpus": "auto", "memory": "auto", "resources": ()}
         self._standing = (1, 0)
         self._surroundings: tuple[str, list[str]] | None = None
 
@@ -195,16 +195,19 @@ class Cluster(_Holder):
     def _embedded(self, directory: str, path: list[str]) -> Session:
         from paceline._native import Session
 
-        return Session.embedded(
-            cpus=self.cpus,
-            spares=SPARES,
-            command=zygote_command(),
-            directory=directory,
-            path=path,
-            environment=_unset_thread_counts(),
-            **self._limits,
-            **self._size,
-        )
+        try:
+            return Session.embedded(
+                cpus=self.cpus,
+                spares=SPARES,
+                command=zygote_command(),
+                directory=directory,
+                path=path,
+                environment=_unset_thread_counts(),
+                **self._limits,
+                **self._size,
+            )
+        except ValueError as error:
+            raise NoSuchHardware(str(error)) from None
 
     def _refresh(self) -> None:
         """Tell slots if the directory or `sys.path` has changed since they were told."""
@@ -229,7 +232,7 @@ def connect(
     address: str | None = None,
     *,
     cpus: int | None = None,
-    gpus: int | None = None,
+    gpus: int | str | Sequence[int] | None = None,
     memory: int | str | None = None,
     resources: Mapping[str, float] | None = None,
     weight: int = 1,
@@ -255,6 +258,10 @@ def connect(
     `key_file`, a copy of the cluster's key, or by its `password`; without either, `PACELINE_KEY` (the file) or
     `PACELINE_PASSWORD` is used.
 
+    `gpus` is how many GPUs of this machine tasks may have, or which: `gpus=2`, `gpus=[0, 3]`; all by default. `memory`
+    is how much memory tasks may have together: a number of bytes, `"5GB"`, `"auto"` or `"unlimited"`; by default
+    what this process may use.
+
     While `queue_tasks` tasks (100,000) or `queue_bytes` bytes of arguments (256,000,000) wait to be sent, `submit`
     waits for room. Unread results beyond `result_bytes` (a quarter of this process's memory) are kept on disk.
 
@@ -276,8 +283,8 @@ def connect(
 
         if (cpus, gpus, memory, resources) != (None, None, None, None):
             raise PacelineError(
-                "cpus=, gpus=, memory= and resources= are the size of a cluster inside this program, and the one at "
-                f"{address} has its own",
+                "cpus=, gpus=, memory= and resources= are the size of a cluster inside this program, "
+                f"and the one at {address} has its own",
                 hint="leave them out, or the address (and unset PACELINE_ADDRESS) to run inside this program",
             )
         target = Target(address, name, password, None if key_file is None else os.fspath(key_file))
@@ -295,11 +302,11 @@ def connect(
         cpus = whole_number("cpus", cpus, least=1)
     cluster = Cluster(cpus, name, limits)
     if gpus is not None or memory is not None or resources is not None:
-        from paceline._placement import amount_of_bytes, custom_resources
+        from paceline._placement import custom_resources
 
         cluster._size = {
-            "gpus": whole_number("gpus", gpus or 0, least=0),
-            "memory": amount_of_bytes("memory", memory),
+            "gpus": _which_gpus(gpus),
+            "memory": _how_much(memory),
             "resources": custom_resources(resources),
         }
     return cluster if _slot.number is not None else _opened(cluster, standing)
@@ -314,6 +321,21 @@ def _opened(cluster: Cluster, standing: tuple[int, int] = (1, 0)) -> Cluster:
         _open.append(cluster)
         _follow()
     return cluster
+
+
+def _which_gpus(gpus: int | str | Sequence[int] | None) -> str:
+    """As the core reads it: ids have commas behind them, so that one is not taken for a number of them."""
+    if gpus is None or isinstance(gpus, str):
+        return gpus or "auto"
+    if hasattr(gpus, "__index__"):
+        return str(whole_number("gpus", gpus, least=0))
+    return "".join(f"{whole_number('gpus', id, least=0)}," for id in gpus) or "0"
+
+
+def _how_much(memory: int | str | None) -> str:
+    if memory is None or isinstance(memory, str):
+        return memory or "auto"
+    return str(whole_number("memory", memory, least=1))
 
 
 def _at_least(name: str, value: int | None, least: int) -> int | None:

@@ -78,11 +78,7 @@ class Daemon:
     def terminate(self) -> None:
         """Let it end: a head ends its cluster, a node finishes what it runs for a moment. Harmless when repeated."""
         if self._process is not None:
-            if self._process.stdin is not None:
-                try:
-                    self._process.stdin.close()
-                except OSError:
-                    pass
+            _close(self._process)
             if self._process.poll() is None:
                 self._process.terminate()
         elif _is_alive(self.pid):
@@ -103,6 +99,7 @@ class Daemon:
                 self._process.wait(timeout)
             except subprocess.TimeoutExpired:
                 return False
+            _close(self._process)
             return True
         end = None if timeout is None else time.monotonic() + timeout
         while _is_alive(self.pid):
@@ -125,7 +122,7 @@ class Daemon:
 
     def __del__(self) -> None:
         process = getattr(self, "_process", None)
-        if process is not None and process.poll() is None:
+        if process is not None:
             try:
                 self.terminate()
                 process.wait(_GRACE)
@@ -216,6 +213,7 @@ class LocalCluster:
         self.head = head
         self.nodes = list(nodes)
         self._home = home
+        self._count = len(self.nodes)
 
     @property
     def address(self) -> str:
@@ -228,6 +226,15 @@ class LocalCluster:
 
         return connect(self.address, **options)
 
+    def add_node(self, cpus: float = 2, **options: Any) -> Daemon:
+        """Another node."""
+        self._count += 1
+        name = f"node{self._count}"
+        arguments = ["join", self.address, "--node-port", "0", "--node-name", name, *_arguments(cpus=cpus, **options)]
+        variables = {} if self._home is None else {"PACELINE_HOME": self._home.name}
+        self.nodes.append(_start(arguments, False, False, False, variables))
+        return self.nodes[-1]
+
     def terminate(self) -> None:
         """Let all of it end."""
         self.head.terminate()
@@ -235,8 +242,10 @@ class LocalCluster:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all of it has ended. False if something has not within `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
-        left = lambda: None if end is None else max(0.0, end - time.monotonic())  # noqa: E731
-        return all([daemon.wait(left()) for daemon in [self.head, *self.nodes]])
+        for daemon in [self.head, *self.nodes]:
+            if not daemon.wait(None if end is None else max(0.0, end - time.monotonic())):
+                return False
+        return True
 
     def close(self) -> None:
         """End all of it, and wait for that."""
@@ -273,20 +282,19 @@ def local_cluster(
     # Its own home, so that nothing of it is mixed with the clusters of this user.
     home = tempfile.TemporaryDirectory(prefix="paceline-", ignore_cleanup_errors=True)
     apart = {"PACELINE_HOME": home.name}
-    started: list[Daemon] = []
     try:
-        arguments = ["start", "--name", name, "--port", "0", "--cpus", "0"]
-        head = _start(arguments, False, False, False, apart)
-        for number in range(1, nodes + 1):
-            arguments = ["join", head.address or "", "--node-port", "0", "--node-name", f"node{number}"]
-            arguments += _arguments(cpus=cpus, gpus=gpus, memory=memory)
-            started.append(_start(arguments, False, False, False, apart))
-        return LocalCluster(head, started, home)
+        head = _start(["start", "--name", name, "--port", "0", "--cpus", "0"], False, False, False, apart)
     except BaseException:
-        for daemon in [*started[::-1]]:
-            daemon._end()
         home.cleanup()
         raise
+    cluster = LocalCluster(head, [], home)
+    try:
+        for _ in range(nodes):
+            cluster.add_node(cpus, gpus=gpus, memory=memory)
+    except BaseException:
+        cluster.close()
+        raise
+    return cluster
 
 
 def is_head_running(name: str = "default") -> bool:
@@ -314,9 +322,7 @@ def is_node_running(name: str = "default") -> bool:
     return any(file.endswith(".lock") and _is_locked(os.path.join(directory, file)) for file in files)
 
 
-def _start(
-    arguments: list[str], detached: bool, foreground: bool, debug: bool, variables: Mapping[str, str]
-) -> Daemon:
+def _start(arguments: list[str], detached: bool, foreground: bool, debug: bool, variables: Mapping[str, str]) -> Daemon:
     command = [program(), *arguments, "--json"] + ["--debug"] * debug
     env = {**environment(), **variables}
     role = "node" if arguments[0] == "join" else "head"
@@ -353,11 +359,26 @@ def _serving(process: subprocess.Popen[str], role: str) -> Daemon:
     if "pid" not in told:
         words = process.stderr.read() if process.stderr is not None else ""
         code = process.wait()
+        _close(process)
+        _close_outputs(process)
         _heard(text, words, code)
-    process.stdout.close()
-    if process.stderr is not None:
-        process.stderr.close()
+    _close_outputs(process)
     return Daemon({"role": role, **told}, process)
+
+
+def _close(process: subprocess.Popen[str]) -> None:
+    """Let go of its lifeline."""
+    if process.stdin is not None:
+        try:
+            process.stdin.close()
+        except OSError:
+            pass
+
+
+def _close_outputs(process: subprocess.Popen[str]) -> None:
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 def _foreground(command: list[str], env: Mapping[str, str], role: str) -> Daemon:

@@ -104,11 +104,14 @@ class Session:
         queue_tasks: int | None,
         queue_bytes: int | None,
         result_bytes: int | None,
-        gpus: int = 0,
-        memory: int = 0,
+        gpus: str = "auto",
+        memory: str = "auto",
         resources: Sequence[tuple[str, float]] = ...,
     ) -> Session:
-        """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended."""
+        """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended.
+
+        `gpus` is `auto`, a number, or ids with commas; `memory` is `auto`, `unlimited`, or a size.
+        """
     @staticmethod
     def remote(
         *,

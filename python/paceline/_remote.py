@@ -72,7 +72,7 @@ DEFAULTS: Options = {
     "timeout": None,
     "priority": 0,
 }
-CAUSES = ("slot", "node", "timeout", "error")
+CAUSES = ("slot", "node", "timeout", "error", "memory")
 LOOKAHEAD = 256
 WRAPPED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
 
@@ -348,9 +348,10 @@ def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     "spread" or a `Placement`), `min_gpu_memory` which GPUs. What fits nowhere fails at once with `NoResources`; what
     finds no room waits, at most `wait` seconds if that is given.
 
-    `retries` is how often it runs again for the causes in `retry_on`:
-    `"slot"` and `"node"` (the process or machine was lost; these two by default), `"timeout"`, and `"error"`
-    for its own exceptions. `timeout` is how many seconds one run may take. `priority` puts it before others
+    A task that takes more than its `memory`, with all it has started, is ended (`OutOfMemory`). `retries` is how often
+    it runs again for the causes in `retry_on`: `"slot"` and `"node"` (the process or machine was lost; these two by
+    default), `"timeout"`, `"error"` for its own exceptions, and `"memory"` for having taken too much. `timeout` is how
+    many seconds one run may take. `priority` puts it before others
     (higher goes first).
 
     >>> import paceline as pl

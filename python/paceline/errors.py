@@ -22,6 +22,7 @@ __all__ = [
     "HeadLost",
     "NoResources",
     "NoSuchFunction",
+    "NoSuchHardware",
     "NodeLost",
     "NotConnected",
     "OutOfMemory",
@@ -165,6 +166,13 @@ class NoResources(PacelineError):
         )
 
 
+class NoSuchHardware(PacelineError):
+    """This machine does not have what a node on it was to have."""
+
+    code = "no-such-hardware"
+    hint = "leave it out to use what there is; PACELINE_FAKE_GPUS=2 pretends to have two GPUs, for tests"
+
+
 class HeadLost(PacelineError):
     """The task waited for the head of the cluster, which was out of reach for too long.
 
@@ -237,7 +245,7 @@ class SlotDied(PacelineError):
 
     `signal` is the number of the signal that ended it, or `exit_code` what it left with. `out_of_memory` says
     whether memory was the reason; then `peak` is the most bytes the process had and `limit` how many there are,
-    as far as they are known.
+    as far as they are known. With `own_limit` it is the limit that the task itself was given by `memory=`.
     """
 
     code = "slot-died"
@@ -256,6 +264,7 @@ class SlotDied(PacelineError):
         slots: tuple[int, ...] = (),
         peak: int = 0,
         limit: int = 0,
+        own_limit: bool = False,
     ) -> None:
         self.task = task
         self.function = function
@@ -267,6 +276,7 @@ class SlotDied(PacelineError):
         self.out_of_memory = out_of_memory
         self.peak = peak
         self.limit = limit
+        self.own_limit = own_limit
         self.attempts = attempts
         super().__init__(self._message(), hint=self._hint())
 
@@ -275,6 +285,8 @@ class SlotDied(PacelineError):
         return f"{_task(self.task, self.function)} died with {where}: {self._ending()}{_after(self.attempts)}"
 
     def _ending(self) -> str:
+        if self.own_limit:
+            return f"it took more memory than it may: {_bytes(self.peak)} of {_bytes(self.limit)}"
         memory = {"yes": ", out of memory", "likely": ", likely out of memory"}.get(self.out_of_memory, "")
         if memory and self.peak and self.limit:
             memory += f": it had {_bytes(self.peak)} of {_bytes(self.limit)}"
@@ -282,6 +294,11 @@ class SlotDied(PacelineError):
 
     def _hint(self) -> str:
         plain = f"{self.function.rpartition('.')[2] or 'it'}.original(...)"
+        if self.own_limit:
+            return (
+                "raise its memory=, or give it less data at a time; it is not run again by itself, for it would take "
+                'as much again: retry_on=("slot", "node", "memory") does'
+            )
         if self.out_of_memory != "no":
             return (
                 "give it less data at a time, or ask for more cpus= so that fewer tasks run side by side; "
@@ -295,7 +312,8 @@ class SlotDied(PacelineError):
 
 
 class OutOfMemory(SlotDied):
-    """The process that ran the task was ended because memory ran out: by its node, or by the kernel."""
+    """The process that ran the task was ended for memory: because there was none left, or because the task took more
+    than its own `memory=`. By its node, or by the kernel."""
 
     code = "out-of-memory"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,13 @@ def three_nodes(lab: Lab) -> Cluster:
     made.give_key(lab.host("alice"), lab.host("bob"))
     made.wait_for_nodes("node1", "node2", "node3")
     return made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Five hosts on one machine take their time when it is busy: these tests have three minutes, not one."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(180))
 
 
 @pytest.hookimpl(wrapper=True)

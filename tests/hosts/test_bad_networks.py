@@ -164,7 +164,7 @@ def test_a_client_stands_still_for_twenty_seconds(cluster: Cluster, lab: Lab) ->
     before = rounds(script.output())
     wait_until(lambda: rounds(script.output()) > before + 1, "work to go on", 20, script.transcript)
     tell(alice, "enough")
-    script.wait(20).ok()
+    script.wait(40).ok()
 
 
 @pytest.mark.slow
@@ -180,4 +180,4 @@ def test_a_process_stands_still_for_a_moment(cluster: Cluster, lab: Lab, who: st
     wait_until(lambda: rounds(script.output()) > before + 1, "work to go on", 20, script.transcript)
     cluster.wait_for_nodes("head", "node1", "node2")
     tell(alice, "enough")
-    script.wait(20).ok()
+    script.wait(40).ok()

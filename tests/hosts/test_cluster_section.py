@@ -45,7 +45,7 @@ def test_the_section_line_by_line(lab: Lab) -> None:
             elif where.startswith("each other machine"):
                 assert line == "paceline join head:7077 --token ..."
                 node1.shell(line.replace("...", printed_token(outputs["paceline start --bind 0.0.0.0"]))).ok()
-                done = node2.shell(line.replace("...", head.shell("paceline token").ok().stdout)).ok()
+                done = node2.shell(line.replace("...", printed_token(head.shell("paceline token").ok().stdout))).ok()
                 joined += [node1, node2]
             else:
                 assert where == "any of them"

@@ -41,7 +41,7 @@ def test_a_node_behind_another_network_is_used_by_relay(lab: Lab) -> None:
             "a relayed link",
         )
         tell(alice, "enough")
-        script.wait(20).ok()
+        script.wait(40).ok()
     assert [one["link"] for one in status["clients"]] == ["tcp+tls"]
     # The one in the middle copies what it cannot read.
     assert MARK not in seen

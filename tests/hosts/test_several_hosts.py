@@ -27,12 +27,21 @@ print("done", flush=True)
 
 def test_a_map_runs_on_all_nodes_over_encrypted_links(cluster: Cluster, lab: Lab) -> None:
     alice, bob = lab.hosts["alice"], lab.hosts["bob"]
-    scripts = [cluster.client(host, WHERE) for host in (alice, bob)]
+    first = cluster.client(alice, WHERE)
+    cluster.assert_encrypted("alice", "head", "node1", "node2")
+    first.said("head node1 node2")
+    # Another client comes: it gets its share, which may be on fewer nodes.
+    second = cluster.client(bob, WHERE)
+    second.said("\n")
+    status = cluster.wait_for(
+        lambda status: all(cluster.links(status, name) for name in ("alice", "bob")), "leases of both clients"
+    )
     for name in ("alice", "bob"):
-        cluster.assert_encrypted(name, "head", "node1", "node2")
-    for script, host in zip(scripts, (alice, bob), strict=True):
+        assert set(cluster.links(status, name).values()) == {"tcp+tls"}, status
+        assert [one["link"] for one in status["clients"] if one["name"] == name] == ["tcp+tls"]
+    for script, host in ((first, alice), (second, bob)):
         tell(host, "enough")
-        assert script.wait(20).ok().stdout.splitlines()[-2:] == ["head node1 node2", "done"]
+        assert script.wait(40).ok().stdout.splitlines()[-1] == "done"
 
 
 def test_a_new_node_is_used_at_once_and_a_drained_one_finishes(cluster: Cluster, lab: Lab) -> None:
@@ -47,7 +56,7 @@ def test_a_new_node_is_used_at_once_and_a_drained_one_finishes(cluster: Cluster,
     cluster.wait_for_nodes("head", "node2", "late")
     lab.assert_nothing_left(lab.hosts["node1"])
     tell(alice, "enough")
-    script.wait(20).ok()
+    script.wait(40).ok()
 
 
 def test_stop_leaves_nothing_on_any_host(cluster: Cluster, lab: Lab) -> None:
@@ -55,14 +64,12 @@ def test_stop_leaves_nothing_on_any_host(cluster: Cluster, lab: Lab) -> None:
     work = """
     @pl.remote
     def leave_traces(x):
-        import tempfile
-        open("here", "w").close()
-        tempfile.mkstemp()
+        open("here", "w").close()  # in the directory that is the slot's own
         return os.getcwd()
 
     print(sorted(set(leave_traces.map(range(100), chunksize=1))), flush=True)
     """
-    cluster.client(alice, work.replace("\n    ", "\n")).wait(20).ok()
+    cluster.client(alice, work.replace("\n    ", "\n")).wait(40).ok()
     cluster.stop()
     lab.assert_nothing_left()
     assert cluster.head.run("paceline", "status").stdout.strip() == "no active cluster"
@@ -71,6 +78,8 @@ def test_stop_leaves_nothing_on_any_host(cluster: Cluster, lab: Lab) -> None:
 def test_stop_ends_nodes_in_the_middle_of_work(cluster: Cluster, lab: Lab) -> None:
     alice = lab.hosts["alice"]
     busy = """
+    import concurrent.futures
+
     @pl.remote
     def stuck(x):
         time.sleep(600)
@@ -79,7 +88,7 @@ def test_stop_ends_nodes_in_the_middle_of_work(cluster: Cluster, lab: Lab) -> No
     print("submitted", flush=True)
     try:
         futures[0].result()
-    except pl.PacelineError as error:
+    except (pl.PacelineError, concurrent.futures.CancelledError) as error:
         print(type(error).__name__, error, flush=True)
     """
     script = cluster.client(alice, busy.replace("\n    ", "\n"))
@@ -87,7 +96,7 @@ def test_stop_ends_nodes_in_the_middle_of_work(cluster: Cluster, lab: Lab) -> No
     cluster.assert_encrypted("alice", "head", "node1", "node2")
     cluster.stop()
     # The client hears of it, and does not wait for what will never come.
-    script.wait(20).ok()
+    script.wait(40).ok()
     lab.assert_nothing_left()
 
 
@@ -167,7 +176,7 @@ try:
 except ValueError as error:
     print(repr(error))
 """
-    done = cluster.client(lab.hosts["alice"], script).wait(30).ok()
+    done = cluster.client(lab.hosts["alice"], script).wait(50).ok()
     assert "ValueError('no 30 on " in done.stdout
     for host in ("head", "node1", "node2"):
         assert f"hello from {host}" in done.stdout, done.transcript()

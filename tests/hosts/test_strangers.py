@@ -40,7 +40,7 @@ def test_no_plaintext_of_an_argument_crosses_the_network(lab: Lab) -> None:
         script.said("sent")
         cluster.assert_encrypted("alice", "node1")
         tell(alice, "enough")
-        script.wait(20).ok()
+        script.wait(40).ok()
     assert seen.missed == 0
     assert seen.size >= 2 * len(MARK) * 100_000  # the argument did cross, and twice
     assert MARK not in seen
@@ -84,7 +84,7 @@ def test_without_the_key_nobody_gets_in(cluster: Cluster, lab: Lab, case: str) -
         assert "key" in done.stderr
     # And the others do not notice.
     work = "assert pl.map(abs, range(100), engine='cluster') == list(range(100))"
-    cluster.client(alice, work).wait(20).ok()
+    cluster.client(alice, work).wait(40).ok()
     assert not [node for node in cluster.status()["nodes"] if node["name"] == "stranger"]
 
 
@@ -161,7 +161,7 @@ print("closed after", len(answer), flush=True)
 def test_a_recorded_handshake_is_worth_nothing(cluster: Cluster, lab: Lab) -> None:
     alice, stranger = lab.hosts["alice"], lab.host("stranger")
     with Capture(alice) as seen:
-        cluster.client(alice, "print(pl.map(abs, [-1], engine='cluster'))").wait(20).ok()
+        cluster.client(alice, "print(pl.map(abs, [-1], engine='cluster'))").wait(40).ok()
     sent = b"".join(tcp_payloads(seen.frames, alice.address, cluster.head.address, PORT))
     assert len(sent) > 500
     (stranger.files / "srv/recorded").write_bytes(sent)

@@ -262,6 +262,8 @@ def test_a_foreground_cluster_ends_with_ctrl_c(paceline: Commands) -> None:
     finally:
         running.kill()
         running.wait()
+        assert running.stdout is not None
+        running.stdout.close()
     paceline.assert_nothing_left()
 
 
@@ -277,6 +279,39 @@ def test_other_processes_of_the_user_cannot_read_a_daemon(paceline: Commands) ->
             assert b"cd" * 32 not in environment, one
     key = paceline.home / "clusters/default/key"
     assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_ports_and_addresses_are_those_that_were_asked_for(paceline: Commands) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        ports = [server.getsockname()[1] for server in (one, two)]
+    arguments = ["--port", str(ports[0]), "--node-port", str(ports[1]), "--cpus", "1"]
+    head = paceline.start(*arguments, "--bind", "127.0.0.1", "--advertise", "localhost")
+    assert head["address"] == f"localhost:{ports[0]}"
+    assert paceline.status()["nodes"][0]["serves"] == f"localhost:{ports[1]}"
+    listening = subprocess.run(["cat", "/proc/net/tcp"], capture_output=True, text=True, timeout=10).stdout
+    for port in ports:
+        assert f" 0100007F:{port:04X} 00000000:0000 0A" in listening, "on loopback only"
+        assert f" 00000000:{port:04X} " not in listening
+
+
+def test_nodes_come_and_go_while_a_program_runs() -> None:
+    with pl.local_cluster(nodes=1, cpus=1) as local, local.connect() as cluster:
+
+        @pl.remote
+        def where(pause: float) -> int:
+            time.sleep(pause)
+            return os.getppid()
+
+        first = where(0)
+        futures = [where.submit(0.05) for _ in range(60)]
+        added = local.add_node(cpus=1)
+        assert len({future.result(60) for future in futures}) == 2, "the new node is used by what waits"
+        futures = [where.submit(0.05) for _ in range(40)]
+        added.terminate()
+        assert len([future.result(60) for future in futures]) == 40, "what it had not begun runs elsewhere"
+        assert added.wait(20)
+        assert where(0) == first
+        assert len(cluster.nodes) == 1
 
 
 # From Python.
@@ -335,7 +370,9 @@ def test_daemons_end_with_the_program_that_started_them(home: Path) -> None:
         time.sleep(60)
         """
     with start_script(text, env={"PACELINE_HOME": str(home)}) as script:
-        pid = int(wait_until(lambda: script.output().endswith("\n") and script.output(), "the head", state=script.errors))
+        pid = int(
+            wait_until(lambda: script.output().endswith("\n") and script.output(), "the head", state=script.errors)
+        )
         assert not is_gone(pid)
         os.kill(script.pid, signal.SIGKILL)
         wait_until(lambda: is_gone(pid), "the head to end with its program")

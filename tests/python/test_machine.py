@@ -1,10 +1,12 @@
 """How many CPUs count as ours, on machines made of files."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+import paceline as pl
 from paceline._machine import usable_cpus
 
 
@@ -87,3 +89,20 @@ def test_version_1_in_a_container(tmp_path: Path) -> None:
 )
 def test_slurm(tmp_path: Path, environment: dict[str, str], cpus: int) -> None:
     assert usable_cpus(str(tmp_path), environment) == cpus
+
+
+def test_a_node_may_have_more_slots_than_cpus(tmp_path: Path) -> None:
+    """They share the CPUs there are."""
+
+    def together(folder: str, count: int) -> int:
+        (Path(folder) / str(os.getpid())).touch()
+        until = time.monotonic() + 30
+        while len(os.listdir(folder)) < count:
+            if time.monotonic() > until:
+                raise TimeoutError(f"only {os.listdir(folder)} run together")
+            time.sleep(0.01)
+        return os.getpid()
+
+    with pl.connect(cpus=12):
+        pids = pl.remote(together).starmap([(str(tmp_path), 12)] * 12, chunksize=1)
+    assert len(set(pids)) == 12

@@ -111,15 +111,17 @@ def test_options() -> None:
     assert function() == 1
     other = function.options(retries=2)
     assert other() == 1
-    changed = {"cpus": 0.5, "retries": 2, "priority": -3}
-    assert other._options == {"retry_on": ("slot", "node"), "timeout": None, **changed}
+    expected = {"retry_on": ("slot", "node"), "timeout": None, "cpus": 0.5, "retries": 2, "priority": -3, "gpus": 0.0}
+    assert {name: other._options.get(name) for name in expected} == expected
     assert function._options["retries"] == 0
 
 
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"gpus": 1}, TypeError, "unknown option 'gpus': there are cpus, retries, retry_on, timeout, priority"),
+        ({"tpus": 1}, TypeError, "unknown option 'tpus': there are cpus, gpus, memory, resources, "),
+        ({"gpus": 1.5}, ValueError, "gpus must be a whole number, or a fraction of one: 1.5"),
+        ({"memory": "much"}, ValueError, "memory must be a number of bytes or a text such as '2GB': 'much'"),
         ({"timeout": "1"}, TypeError, "timeout must be a number of seconds, not str"),
         ({"timeout": -1}, ValueError, "timeout must be more than zero seconds: -1"),
         ({"retry_on": "rain"}, ValueError, "retry_on has an unknown cause 'rain'"),

@@ -45,5 +45,5 @@ async def check(cluster: pl.Cluster, model: Model) -> None:
     simulate(1, unknown=2)  # type: ignore[call-arg]
     simulate.submit()  # type: ignore[call-arg]
     model.predict("text")  # type: ignore[arg-type]
-    pl.remote(gpus=1)  # type: ignore[call-overload]
+    pl.remote(tpus=1)  # type: ignore[call-overload]
     _ = pl.nothing_like_this  # type: ignore[attr-defined]

@@ -6,7 +6,13 @@ use clap_complete::Shell;
 
 /// Run Python and Rust work on a pool of processes, on this machine and beyond.
 #[derive(Parser, Debug)]
-#[command(name = "paceline", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    name = "paceline",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    args_override_self = true
+)]
 #[command(
     after_help = "Settings also come from paceline.toml and PACELINE_* variables: see paceline config show."
 )]

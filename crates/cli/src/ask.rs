@@ -68,7 +68,8 @@ impl Target {
         let patience = if question == Question::Stop { STOPPING } else { PATIENCE };
         let me = Introduction::new(Role::Client, "paceline", None);
         let deadline = Instant::now() + REACHED;
-        let dialed = secure::dial(&[self.address.clone()], self.credential.as_ref(), &me, deadline);
+        let dialed =
+            secure::dial(std::slice::from_ref(&self.address), self.credential.as_ref(), &me, deadline);
         let dialed = dialed.map_err(|error| join::failure(&error))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod explain;
+pub mod journal;
 mod links;
 mod message;
 mod report;

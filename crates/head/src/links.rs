@@ -10,12 +10,16 @@ use crate::ask::Asker;
 use crate::message::{FromHead, ToHead};
 use paceline_core::head::Event;
 use paceline_net::control::{self, Receiver, Sender};
+use paceline_net::poll;
 use paceline_net::secure::{PeerInfo, Secured};
+use paceline_net::watch::{self, Watched};
 use paceline_proto::control::{ClientToHead, HeadToClient, NodeToHead};
 use paceline_proto::question::{Answer, Question};
 use paceline_proto::{ClientId, NodeId};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -25,6 +29,8 @@ use tokio::task::JoinHandle;
 const ENOUGH: usize = 256 << 10;
 /// For how long they are.
 const MOMENT: Duration = Duration::from_secs(1);
+/// How long a peer whose link has ended may take to be seen dead.
+const DYING: Duration = Duration::from_millis(300);
 
 /// A link, in the order of acceptance.
 pub(crate) type LinkId = u64;
@@ -33,6 +39,7 @@ pub(crate) type LinkId = u64;
 pub(crate) type Arrival = (LinkId, Option<ToHead>);
 
 /// What an arrival means.
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and most are events")]
 pub(crate) enum Meaning {
     Event(Event),
     Asked(Asker, Question),
@@ -67,9 +74,9 @@ impl Peer {
         }
     }
 
-    fn down(self) -> Event {
+    fn down(self, dead: bool) -> Event {
         match self {
-            Peer::Client(client) => Event::ClientDown { client, dead: false },
+            Peer::Client(client) => Event::ClientDown { client, dead },
             Peer::Node(node) => Event::NodeDown(node),
         }
     }
@@ -91,6 +98,8 @@ struct Link {
     reader: JoinHandle<()>,
     peer: Option<Peer>,
     way: Way,
+    /// Its process, if that is on this machine: readable when it is gone.
+    process: Option<OwnedFd>,
 }
 
 /// How a peer is linked: as people see it, and from where.
@@ -122,10 +131,13 @@ impl Links {
             PeerInfo::Own | PeerInfo::Unix { .. } => Way { link: "unix", address: None },
             PeerInfo::Tls { address } => Way { link: "tcp+tls", address: Some(address.to_string()) },
         };
+        let process = process_of(&connection.peer);
+        let watched = process.as_ref().and_then(|process| watch::to_read(process.try_clone().ok()?).ok());
         let (sender, receiver) = control::channel(connection)?;
         self.accepted += 1;
-        let reading = read(self.accepted, receiver, self.arrivals.clone(), self.outlets.clone());
-        self.links.insert(self.accepted, Link { sender, reader: tokio::spawn(reading), peer: None, way });
+        let reading = read(self.accepted, receiver, self.arrivals.clone(), self.outlets.clone(), watched);
+        let reader = tokio::spawn(reading);
+        self.links.insert(self.accepted, Link { sender, reader, peer: None, way, process });
         Ok(())
     }
 
@@ -181,7 +193,8 @@ impl Links {
     }
 
     fn drop_link(&mut self, id: LinkId) -> Vec<Event> {
-        let Some(peer) = self.links.remove(&id).and_then(|link| link.peer) else { return Vec::new() };
+        let Some(link) = self.links.remove(&id) else { return Vec::new() };
+        let Some(peer) = link.peer else { return Vec::new() };
         if self.by_peer.get(&peer) != Some(&id) {
             return Vec::new();
         }
@@ -189,7 +202,7 @@ impl Links {
         if let Peer::Client(client) = peer {
             lock(&self.outlets).remove(&client);
         }
-        vec![peer.down()]
+        vec![peer.down(link.process.as_ref().is_some_and(poll::readable))]
     }
 
     /// Close the link of a peer that the head has given up already.
@@ -240,7 +253,13 @@ impl Links {
     }
 }
 
-async fn read(id: LinkId, mut receiver: Receiver<ToHead>, arrivals: mpsc::Sender<Arrival>, outlets: Outlets) {
+async fn read(
+    id: LinkId,
+    mut receiver: Receiver<ToHead>,
+    arrivals: mpsc::Sender<Arrival>,
+    outlets: Outlets,
+    process: Option<Watched>,
+) {
     let mut deaf = BTreeSet::new();
     loop {
         let message = match receiver.next().await {
@@ -256,10 +275,21 @@ async fn read(id: LinkId, mut receiver: Receiver<ToHead>, arrivals: mpsc::Sender
             continue;
         }
         let last = message.is_none();
+        if let Some(process) = process.as_ref().filter(|_| last) {
+            // A process that is killed closes its sockets a little before it is gone.
+            let _ = tokio::time::timeout(DYING, process.readable()).await;
+        }
         if arrivals.send((id, message)).await.is_err() || last {
             return;
         }
     }
+}
+
+/// The process at the other end, if the kernel has named it.
+fn process_of(peer: &PeerInfo) -> Option<OwnedFd> {
+    let PeerInfo::Unix { pid, .. } = peer else { return None };
+    let pid = Pid::from_raw(i32::try_from(*pid).ok()?)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// Wait for a client that does not keep up with what its slots print, once (LK-2).

@@ -6,7 +6,7 @@ use crate::ask::View;
 use crate::links::{Peer, Way};
 use paceline_core::head::{LeaseStatus, NodeStatus};
 use paceline_proto::question::{Answer, lease_name, node_name};
-use paceline_proto::{ClientId, NodeId, Resources};
+use paceline_proto::{ClientId, Names, NodeId, Resources};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -37,8 +37,8 @@ fn node(view: &View<'_>, entry: &NodeStatus, told: Option<&Value>) -> Value {
         "state": state,
         "link": link(&way),
         "address": way.and_then(|way| way.address),
-        "total": resources(&entry.total),
-        "free": resources(&entry.free),
+        "total": resources(&entry.total, &view.status.names),
+        "free": resources(&entry.free, &view.status.names),
     });
     if let (Some(object), Some(Value::Object(more))) = (found.as_object_mut(), told) {
         for (name, value) in more {
@@ -68,7 +68,7 @@ fn lease(view: &View<'_>, entry: &LeaseStatus, ways: &BTreeMap<String, Value>) -
         "lease": name,
         "client": client_name(entry.client),
         "node": named.map_or_else(|| node_name(entry.node), |node| node.name.clone()),
-        "needs": resources(&entry.shape.needs),
+        "needs": resources(&entry.shape.needs, &view.status.names),
         "state": entry.state,
         "link": link,
     })
@@ -86,12 +86,12 @@ fn link(way: &Option<Way>) -> Option<&'static str> {
     way.as_ref().map(|way| way.link)
 }
 
-fn client_name(id: ClientId) -> String {
+pub(crate) fn client_name(id: ClientId) -> String {
     format!("{:016x}", id.0)
 }
 
-pub(crate) fn resources(resources: &Resources) -> Value {
-    let amounts = resources.amounts().into_iter().map(|(name, amount)| (name, number(amount)));
+pub(crate) fn resources(resources: &Resources, names: &Names) -> Value {
+    let amounts = resources.amounts(names).into_iter().map(|(name, amount)| (name, number(amount)));
     Value::Object(amounts.collect::<Map<_, _>>())
 }
 

@@ -1,6 +1,7 @@
 //! The event loop: links in, the core's effects out.
 
 use crate::ask::{Asker, Gatherings, Next, Steward, View};
+use crate::explain;
 use crate::links::{Links, Meaning, Peer};
 use crate::message::FromHead;
 use paceline_core::Tick;
@@ -179,9 +180,11 @@ impl Service {
             }
             Question::Drain { node } => Next::Answer(asker, self.drain(&node, links)),
             Question::Stop => return self.begin_stop(Some(asker), links),
-            Question::Explain { .. } | Question::Token { .. } | Question::StopHead => {
-                Next::Answer(asker, self.ask_steward(&question))
+            Question::Explain { what } => {
+                let answer = explain::answer(what.as_deref(), &self.core.status(), &self.core.waits());
+                Next::Answer(asker, answer)
             }
+            Question::Token { .. } | Question::StopHead => Next::Answer(asker, self.ask_steward(&question)),
         };
         match next {
             Next::Answer(asker, text) => links.answer(asker, text),
@@ -229,7 +232,9 @@ impl Service {
         match self.core.nodes_named(name)[..] {
             [node] => Ok(node),
             [] => {
-                let names: Vec<String> = self.core.status().nodes.into_iter().map(|node| node.name).collect();
+                let mut names: Vec<String> =
+                    self.core.status().nodes.into_iter().map(|node| node.name).collect();
+                names.sort();
                 let names = if names.is_empty() { "none".into() } else { names.join(", ") };
                 Err(format!("there is no node {name} in this cluster; its nodes: {names}"))
             }
@@ -256,7 +261,8 @@ impl Service {
     }
 
     fn finish_stop(&mut self, links: &Links) {
-        let left: Vec<String> = links.nodes().into_iter().map(node_name).collect();
+        // Those that did not go, and those that were out of reach.
+        let left: Vec<String> = self.core.status().nodes.into_iter().map(|node| node.name).collect();
         for asker in self.stopping.take().into_iter().flatten() {
             links.answer(asker, Ok(json!({"stopped": true, "left": left}).to_string()));
         }

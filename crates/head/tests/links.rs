@@ -33,7 +33,10 @@ async fn client(head: &Handle, client: ClientId) -> Client {
     let (ours, theirs) = fds::pair().unwrap();
     head.accept(theirs);
     let (sender, mut receiver) = control::channel(ours).unwrap();
-    sender.send(&ClientToHead::Hello { client, name: String::new(), leases: vec![], met: None }, vec![]);
+    sender.send(
+        &ClientToHead::Hello { client, name: String::new(), leases: vec![], met: None, under: None },
+        vec![],
+    );
     assert!(matches!(next(&mut receiver).await, HeadToClient::Welcome { .. }));
     (sender, receiver)
 }

@@ -5,6 +5,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod alarm;
+pub mod cgroup;
 pub mod clock;
 pub mod control;
 pub mod detached;

@@ -13,12 +13,29 @@ use bytes::BufMut;
 use paceline_proto::frame::{self, Decoder, Frame};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::ffi::c_void;
 use std::io;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// A buffer that has grown beyond this is given back once it is empty.
 const KEEP_BUFFER: usize = 1 << 20;
+
+/// Room for a frame of so many bytes is made of large pages.
+const LONG: usize = 4 << 20;
+
+/// Have the kernel make this memory of large pages, where it can: one at a time takes longer than to fill them.
+fn large_pages(room: &mut [MaybeUninit<u8>]) {
+    let page = rustix::param::page_size();
+    let begin = (room.as_ptr() as usize).next_multiple_of(page);
+    let end = (room.as_ptr() as usize + room.len()) / page * page;
+    if begin < end {
+        // SAFETY: whole pages of a buffer that is ours; the advice changes nothing of what is in them.
+        let _ = unsafe { madvise(begin as *mut c_void, end - begin, Advice::LinuxHugepage) };
+    }
+}
 
 /// What one look at the socket gave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +57,8 @@ pub struct Link {
     out: Vec<u8>,
     sent: usize,
     peer_cpu: u16,
+    /// How large the room for received bytes was when the kernel was last told what to make it of.
+    told: usize,
 }
 
 impl Link {
@@ -52,6 +71,7 @@ impl Link {
             out: Vec::new(),
             sent: 0,
             peer_cpu: u16::MAX,
+            told: 0,
         }
     }
 
@@ -68,6 +88,10 @@ impl Link {
     /// Read once what is there.
     pub fn receive(&mut self) -> io::Result<Received> {
         let room = self.decoder.room();
+        if room.capacity() >= LONG && room.capacity() != self.told {
+            self.told = room.capacity();
+            large_pages(room.spare_capacity_mut());
+        }
         if let Some(tls) = &mut self.tls {
             return Ok(match tls.receive(&self.socket, room)? {
                 Got::Bytes { more: true } => Received::More,
@@ -134,7 +158,7 @@ impl Link {
     }
 
     /// Seal and send what the socket takes, ahead of which only so much is sealed.
-    #[cold]
+    #[inline(never)]
     fn flush_sealed(&mut self) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else { return Ok(true) };
         loop {

@@ -12,6 +12,7 @@
 
 mod death;
 pub mod hardware;
+mod limits;
 mod memory;
 mod news;
 mod opening;
@@ -25,6 +26,5 @@ mod slots;
 mod words;
 mod zygote;
 
-pub use relay::{Dialing, uplink};
 pub use requests::{Answers, Handle, Headless, Options, Uplink};
 pub use service::{Service, service};

@@ -1,18 +1,16 @@
 //! How much memory there is, how much of it is in use, and whether the kernel has ended something for want of it.
 //!
 //! The machine has a bound, and so may have the control group of this process and every one above it. What counts is the
-//! one that is nearest. `PACELINE_MEMORY_LIMIT` puts another in their place: so many bytes (`2G` will do) for the slots
-//! together, or `off`.
+//! one that is nearest, unless the node was told to look at its slots alone, or not at all.
 
-use crate::hardware;
-use crate::hardware::groups::{self, Group};
+use paceline_core::node::MemoryBound;
+use paceline_net::cgroup::{self, Group};
 use paceline_proto::{DeathCause, MemoryUse, OutOfMemory, SlotId};
 use rustix::process::Pid;
 use std::fs::read_to_string;
 use std::path::Path;
 use std::time::Duration;
 
-const SETTING: &str = "PACELINE_MEMORY_LIMIT";
 /// As fast as memory can be filled, about. It is looked at again before that could have happened.
 const BYTES_PER_MILLISECOND: u64 = 4 << 20;
 const SOONEST: Duration = Duration::from_millis(20);
@@ -44,17 +42,8 @@ impl Reading {
     }
 }
 
-/// What bounds the memory of slots.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Bound {
-    Nothing,
-    /// So much for all slots together.
-    Slots(u64),
-    Machine,
-}
-
 pub(crate) struct Memory {
-    bound: Bound,
+    bound: MemoryBound,
     /// The control groups of this process, its own first.
     groups: Vec<Group>,
     /// How many processes the kernel had ended for want of memory: in our group, and on the machine.
@@ -63,26 +52,25 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new() -> Memory {
+    pub(crate) fn new(bound: MemoryBound) -> Memory {
         let groups = groups(Path::new("/"));
-        let bound = std::env::var(SETTING).map_or(Bound::Machine, |text| bound(&text));
-        let group_kills = groups.first().map_or(0, Group::kills);
+        let group_kills = groups.first().map_or(0, kills);
         Memory { bound, groups, group_kills, machine_kills: machine_kills() }
     }
 
     pub(crate) fn is_watched(&self) -> bool {
-        self.bound != Bound::Nothing
+        self.bound != MemoryBound::Nothing
     }
 
     /// How full it is.
     pub(crate) fn look(&self, slots: &[(SlotId, Pid)]) -> Option<Reading> {
         match self.bound {
-            Bound::Nothing => None,
-            Bound::Slots(limit) => {
+            MemoryBound::Nothing => None,
+            MemoryBound::Slots(limit) => {
                 Some(Reading { used: slots.iter().map(|(_, pid)| size_of_process(*pid)).sum(), limit })
             }
-            Bound::Machine => {
-                let groups = self.groups.iter().filter_map(Group::reading);
+            MemoryBound::Machine => {
+                let groups = self.groups.iter().filter_map(reading);
                 groups.chain(machine()).reduce(Reading::fuller)
             }
         }
@@ -94,7 +82,7 @@ impl Memory {
         if cause != DeathCause::Signal(9) {
             return OutOfMemory::No;
         }
-        let group = self.groups.first().map_or(0, Group::kills);
+        let group = self.groups.first().map_or(0, kills);
         let machine = machine_kills();
         let in_group = std::mem::replace(&mut self.group_kills, group) < group;
         let anywhere = std::mem::replace(&mut self.machine_kills, machine) < machine;
@@ -107,7 +95,7 @@ impl Memory {
     }
 
     fn limit(&self) -> u64 {
-        let groups = self.groups.iter().filter_map(Group::reading);
+        let groups = self.groups.iter().filter_map(reading);
         groups.chain(machine()).map(|reading| reading.limit).min().unwrap_or(0)
     }
 }
@@ -136,30 +124,28 @@ fn machine_kills() -> u64 {
     count(&read("/proc/vmstat"), "oom_kill")
 }
 
-/// What a control group of memory says.
-impl Group {
-    /// None if it has no bound, which a version 1 group says with a huge number.
-    fn reading(&self) -> Option<Reading> {
-        let (limit, used) = if self.second {
-            ("memory.max", "memory.current")
-        } else {
-            ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        };
-        let limit = self.read(limit).trim().parse().ok().filter(|limit| *limit < 1 << 60)?;
-        let used: u64 = self.read(used).trim().parse().ok()?;
-        let mut reading = Reading { used, limit };
-        if reading.nearly_full() {
-            // Files that the kernel keeps in memory go first, when it needs them to.
-            let name = if self.second { "inactive_file" } else { "total_inactive_file" };
-            reading.used = used.saturating_sub(count(&self.read("memory.stat"), name));
-        }
-        Some(reading)
+/// How full a control group of memory is. None if it has no bound, which a version 1 group says with a huge number.
+fn reading(group: &Group) -> Option<Reading> {
+    let (limit, used) = if group.second {
+        ("memory.max", "memory.current")
+    } else {
+        ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    };
+    let limit = group.read(limit).trim().parse().ok().filter(|limit| *limit < 1 << 60)?;
+    let used: u64 = group.read(used).trim().parse().ok()?;
+    let mut reading = Reading { used, limit };
+    if reading.nearly_full() {
+        // Files that the kernel keeps in memory go first, when it needs them to.
+        let name = if group.second { "inactive_file" } else { "total_inactive_file" };
+        reading.used = used.saturating_sub(count(&group.read("memory.stat"), name));
     }
+    Some(reading)
+}
 
-    fn kills(&self) -> u64 {
-        let name = if self.second { "memory.events" } else { "memory.oom_control" };
-        count(&self.read(name), "oom_kill")
-    }
+/// How many of its processes the kernel has ended.
+fn kills(group: &Group) -> u64 {
+    let name = if group.second { "memory.events" } else { "memory.oom_control" };
+    count(&group.read(name), "oom_kill")
 }
 
 /// Those of this process, from its own upwards.
@@ -168,19 +154,7 @@ fn groups(root: &Path) -> Vec<Group> {
         let file = if group.second { "memory.current" } else { "memory.usage_in_bytes" };
         group.directory.join(file).exists()
     };
-    groups::of(root, "memory").into_iter().filter(exists).collect()
-}
-
-fn bound(text: &str) -> Bound {
-    match text.parse() {
-        Ok(hardware::Memory::Auto) => Bound::Machine,
-        Ok(hardware::Memory::Unlimited) => Bound::Nothing,
-        Ok(hardware::Memory::Bytes(limit)) => Bound::Slots(limit),
-        Err(hardware::NotASize { text }) => {
-            tracing::warn!(%text, "{SETTING} is neither a number of bytes nor auto nor unlimited");
-            Bound::Machine
-        }
-    }
+    cgroup::of(root, "memory").into_iter().filter(exists).collect()
 }
 
 /// The number behind a name at the beginning of a line.
@@ -200,18 +174,6 @@ fn read(path: impl AsRef<Path>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_setting() {
-        assert_eq!(bound("off"), Bound::Nothing);
-        assert_eq!(bound("unlimited"), Bound::Nothing);
-        assert_eq!(bound("auto"), Bound::Machine);
-        assert_eq!(bound("2G"), Bound::Slots(2 << 30));
-        assert_eq!(bound(" 300 MB"), Bound::Slots(300 << 20));
-        assert_eq!(bound("12345"), Bound::Slots(12345));
-        assert_eq!(bound("much"), Bound::Machine);
-        assert_eq!(bound("0"), Bound::Machine);
-    }
 
     #[test]
     fn the_nearest_bound_counts_and_little_room_is_looked_at_often() {
@@ -249,8 +211,8 @@ mod tests {
         write("sys/fs/cgroup/job/memory.max", "max\n");
         write("sys/fs/cgroup/job/memory.events", "oom 3\noom_kill 2\n");
         let found = groups(&root);
-        let readings: Vec<_> = found.iter().map(Group::reading).collect();
-        let kills: Vec<_> = found.iter().map(Group::kills).collect();
+        let readings: Vec<_> = found.iter().map(reading).collect();
+        let kills: Vec<_> = found.iter().map(kills).collect();
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(readings, [Some(Reading { used: 600, limit: 1000 }), None]);
         assert_eq!(kills, [4, 2]);

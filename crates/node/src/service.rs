@@ -51,6 +51,7 @@ impl Service {
                 () = alarm::reached(closing) => break,
                 () = alarm::reached(shell.wake()) => shell.on_alarm(),
                 () = alarm::reached(shell.memory_wake()) => shell.on_memory_wake(),
+                () = alarm::reached(shell.limits_wake()) => shell.on_limits_wake(),
                 // The head has taken something; there may be room for output again.
                 () = shell.head_drained(), if !shell.takes_output() => {}
             }

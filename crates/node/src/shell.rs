@@ -52,6 +52,8 @@ pub(crate) struct Shell {
     wake: Option<Tick>,
     /// When to look at memory next, if somebody uses it.
     look_at: u64,
+    /// When to look next at slots that have limits.
+    look_at_limits: u64,
     closed: bool,
 }
 
@@ -71,8 +73,8 @@ impl Shell {
     pub(crate) fn new(options: Options, desk: Desk) -> Shell {
         Shell {
             core: Node::new(options.config.clone()),
+            slots: Slots::new(desk.clone(), options.config.memory),
             options,
-            slots: Slots::new(desk.clone()),
             openings: Openings::new(desk.clone()),
             desk,
             head: None,
@@ -85,6 +87,7 @@ impl Shell {
             offered: 0,
             wake: None,
             look_at: 0,
+            look_at_limits: 0,
             closed: false,
         }
     }
@@ -109,6 +112,17 @@ impl Shell {
         if let Some((reading, slots)) = found.filter(|(reading, _)| reading.nearly_full()) {
             self.step(Event::Memory { used: reading.used, limit: reading.limit, slots });
         }
+    }
+
+    /// When to look at slots that may have only so much. Never if there is none.
+    pub(crate) fn limits_wake(&self) -> Option<u64> {
+        self.core.limits().next().map(|_| self.look_at_limits)
+    }
+
+    pub(crate) fn on_limits_wake(&mut self) {
+        let (sizes, pause) = self.slots.look_at_limits(self.core.limits());
+        self.look_at_limits = clock::now() + pause.as_nanos() as u64;
+        self.step(Event::Sizes(sizes));
     }
 
     /// Whether the core has nothing more to wait for.
@@ -298,6 +312,8 @@ impl Shell {
             }
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
+            Effect::Exceeded { slot, used, limit } => self.slots.end_for_limit(slot, used, limit),
+            Effect::Confine { slot, limit } => self.slots.confine(slot, limit),
             Effect::Relay { connection, lease, addresses } => {
                 if let Some((client, _)) = self.connections.remove(&connection) {
                     relay::pass_on(client, lease, addresses);

@@ -1,10 +1,12 @@
 //! What belongs to each slot on this side: its control link, its page, its pipes, its process.
 
 use crate::death::Vigil;
+use crate::limits::{self, Group, Size};
 use crate::memory::{self, Memory, Reading};
 use crate::news::{Desk, News};
 use crate::output::Reader;
 use crate::zygote::Zygote;
+use paceline_core::node::MemoryBound;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::{Page, fds};
 use paceline_proto::control::{NodeToSlot, SlotToNode, Stream};
@@ -14,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use tokio::sync::{oneshot, watch as signal};
 use tokio::task::JoinHandle;
 
@@ -31,13 +34,31 @@ struct Slot {
     pid: Option<Pid>,
     killed: bool,
     /// It was ended for want of memory.
-    short: Option<MemoryUse>,
+    short: Option<OutOfMemory>,
+    /// What it may have, and the group that holds it to that.
+    limit: Option<u64>,
+    group: Option<Group>,
     /// The most memory it had, as the zygote says.
     peak: u64,
     /// Until it is forked.
     vigil: Option<Vigil>,
     /// From then on: tells the vigil what the zygote says.
     told: Option<oneshot::Sender<DeathCause>>,
+}
+
+impl Slot {
+    /// Put it into a group of its own, as soon as it has a process and a limit.
+    fn confine(&mut self, id: SlotId) {
+        if let (Some(pid), Some(limit), None) = (self.pid, self.limit, &self.group) {
+            self.group = Group::confine(id.0, pid, limit);
+        }
+    }
+
+    /// What it had, if the kernel has ended something of it for its limit.
+    fn exceeded_group(&self) -> Option<MemoryUse> {
+        let peak = self.group.as_ref()?.exceeded()?;
+        Some(MemoryUse { peak: peak.max(self.peak), limit: self.limit? })
+    }
 }
 
 impl Drop for Slot {
@@ -47,8 +68,8 @@ impl Drop for Slot {
 }
 
 impl Slots {
-    pub(crate) fn new(desk: Desk) -> Slots {
-        Slots { slots: BTreeMap::new(), desk, memory: Memory::new() }
+    pub(crate) fn new(desk: Desk, bound: MemoryBound) -> Slots {
+        Slots { slots: BTreeMap::new(), desk, memory: Memory::new(bound) }
     }
 
     /// Make everything a slot needs, and ask the zygote for it.
@@ -76,6 +97,8 @@ impl Slots {
             pid: None,
             killed: false,
             short: None,
+            limit: None,
+            group: None,
             peak: 0,
             vigil: Some(vigil),
             told: None,
@@ -88,6 +111,7 @@ impl Slots {
     pub(crate) fn on_forked(&mut self, id: SlotId, pid: u32) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         slot.pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        slot.confine(id);
         if let Some(vigil) = slot.vigil.take() {
             let (told, hears) = oneshot::channel();
             slot.told = Some(told);
@@ -118,11 +142,15 @@ impl Slots {
     pub(crate) fn death(&mut self, id: SlotId, cause: DeathCause) -> Option<Death> {
         let slot = self.slots.get(&id)?;
         let out_of_memory = match slot.short {
-            Some(MemoryUse { peak, limit }) => {
+            Some(OutOfMemory::Yes(MemoryUse { peak, limit })) => {
                 OutOfMemory::Yes(MemoryUse { peak: peak.max(slot.peak), limit })
             }
+            Some(exceeded) => exceeded,
             None if slot.killed => OutOfMemory::No,
-            None => self.memory.verdict(cause, slot.peak),
+            None => match slot.exceeded_group() {
+                Some(memory) => OutOfMemory::Exceeded(memory),
+                None => self.memory.verdict(cause, slot.peak),
+            },
         };
         let cause = if slot.page.gave_up() { DeathCause::TimedOut } else { cause };
         Some(Death { cause, out_of_memory, running: slot.page.running(), finished: slot.page.finished() })
@@ -147,9 +175,44 @@ impl Slots {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let Some(pid) = slot.pid else { return };
         let peak = memory::peak_of_process(pid);
-        slot.short = Some(MemoryUse { peak, limit });
+        slot.short = Some(OutOfMemory::Yes(MemoryUse { peak, limit }));
         tracing::warn!(slot = %id, peak, limit, "memory is short, so the largest slot is ended");
         let _ = kill_process_group(pid, Signal::KILL);
+    }
+
+    /// Kill it because it has more than it may.
+    pub(crate) fn end_for_limit(&mut self, id: SlotId, used: u64, limit: u64) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(pid) = slot.pid else { return };
+        slot.short = Some(OutOfMemory::Exceeded(MemoryUse { peak: used, limit }));
+        tracing::warn!(slot = %id, used, limit, "a slot has more memory than it may, so it is ended");
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+
+    /// It may have so many bytes.
+    pub(crate) fn confine(&mut self, id: SlotId, limit: u64) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.limit = Some(limit);
+        slot.confine(id);
+    }
+
+    /// How much these slots have, and when to look again.
+    pub(crate) fn look_at_limits(
+        &self,
+        limits: impl Iterator<Item = (SlotId, u64)>,
+    ) -> (Vec<(SlotId, u64)>, Duration) {
+        let mut sizes = Vec::new();
+        let mut pause = limits::LATEST;
+        for (id, limit) in limits {
+            let Some(slot) = self.slots.get(&id) else { continue };
+            let Some(pid) = slot.pid else { continue };
+            let Size { bytes, .. } = limits::size_of(pid, limit);
+            // The kernel may have ended one of its processes, and the task must not go on without it.
+            let bytes = slot.exceeded_group().map_or(bytes, |memory| bytes.max(memory.peak).max(limit + 1));
+            pause = pause.min(limits::pause(limit.saturating_sub(bytes)));
+            sizes.push((id, bytes));
+        }
+        (sizes, pause)
     }
 
     pub(crate) fn watches_memory(&self) -> bool {

@@ -57,7 +57,11 @@ impl Zygote {
     pub(crate) fn start_program(number: u64, start: &Start, desk: &Desk) -> io::Result<Zygote> {
         let (ours, theirs) = fds::pair()?;
         let (program, arguments) = start.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut process = Command::new(program)
+        let mut command = Command::new(program);
+        for secret in detached::SECRETS {
+            command.env_remove(secret);
+        }
+        let mut process = command
             .args(arguments)
             .arg("0")
             .envs(start.variables.iter().map(|(name, value)| (name, value)))

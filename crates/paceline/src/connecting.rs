@@ -28,9 +28,6 @@ const SLOWEST: Duration = Duration::from_secs(2);
 /// A connection that worked for so long has nothing to do with those that failed before it.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// After so long without a connection, the head is asked for another way.
-const NO_WAY: Duration = Duration::from_millis(2900);
-
 /// How long the death of a slot waits for the end of what it sent. Whoever waits for its tasks hears of it in less than a
 /// second.
 const LAST_WORDS: Duration = Duration::from_millis(400);
@@ -40,8 +37,12 @@ const LAST_WORDS: Duration = Duration::from_millis(400);
 pub(crate) struct Connecting {
     leases: HashMap<LeaseKey, Attempt>,
     head: Option<Attempt>,
+    /// Since when there is a link to the head, and how many attempts had failed before.
+    head_up: (Tick, u32),
     /// Deaths of slots whose last words are on their way.
     late: Vec<(Tick, LeaseKey, HeadToClient)>,
+    /// After so long without a connection, the head is asked for another way.
+    pub patience: Duration,
     /// When the next of them is due.
     pub due: Option<Tick>,
 }
@@ -125,7 +126,7 @@ impl State {
         );
         if out_of_reach && self.host.is_distributed(attempt.lease) {
             let since = *attempt.since.get_or_insert(now);
-            if now.since(since) >= NO_WAY || error.kind() == io::ErrorKind::TimedOut {
+            if now.since(since) >= self.connecting.patience || error.kind() == io::ErrorKind::TimedOut {
                 attempt.since = None;
                 self.say(&ClientToHead::Unreachable { lease: attempt.lease });
             }
@@ -245,7 +246,14 @@ impl State {
             return false;
         }
         self.handle(Event::HeadDown);
-        self.reach_head(Attempt::first(LeaseId(u128::from(std::process::id()))))
+        let (since, failed) = self.connecting.head_up;
+        let first = Attempt::first(LeaseId(u128::from(std::process::id())));
+        if tick().since(since) >= STEADY {
+            return self.reach_head(first);
+        }
+        // It ended as soon as it was there.
+        self.reach_head_later(Attempt { failed, ..first }, &io::ErrorKind::ConnectionReset.into());
+        self.host.outlives_us()
     }
 
     /// The machine has given up the link to the head: another is opened in a moment.
@@ -275,7 +283,8 @@ impl State {
     }
 
     fn install_head(&mut self, socket: Secured) {
-        self.connecting.head = None;
+        let failed = self.connecting.head.take().map_or(0, |attempt| attempt.failed);
+        self.connecting.head_up = (tick(), failed);
         self.asking.clear();
         self.control = Some(Link::new(socket));
         self.handle(Event::HeadUp);

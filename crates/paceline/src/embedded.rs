@@ -8,6 +8,7 @@
 use crate::host::{Host, Opened};
 use paceline_core::{head, node};
 use paceline_net::{fds, signals};
+use paceline_node::hardware;
 use paceline_proto::{ClusterId, Epoch, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
 use rustix::fd::OwnedFd;
 use std::io;
@@ -31,7 +32,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Config {
     pub cpus: u64,
-    /// What it has beside the CPUs; without memory, all that this process may use.
+    /// Which GPUs of this machine its tasks may have.
+    pub gpus: hardware::Gpus,
+    /// How much memory they may have together.
+    pub memory: hardware::Memory,
+    /// What else it has: custom resources.
     pub more: Resources,
     /// What its custom resources are called.
     pub resources: Vec<String>,
@@ -83,16 +88,21 @@ impl Embedded {
         let secret: [u8; 32] = secret.try_into().expect("the rest is as long");
         let cluster = ClusterId(u128::from_le_bytes(*cluster));
         let (head_service, head) = paceline_head::service(head::Config::new(cluster, Epoch(1), secret));
-        let more = match config.more.memory() {
-            0 => config.more.and_memory(paceline_node::hardware::usable_memory()),
-            _ => config.more,
+        let settings = hardware::Settings {
+            cpus: Some(config.cpus as f64),
+            gpus: config.gpus,
+            memory: config.memory,
+            ..hardware::Settings::default()
         };
-        let node_config = node::Config {
+        let refused = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let machine = hardware::find(&settings).map_err(refused)?;
+        let mut node_config = node::Config {
             name: config.name.clone(),
             facts: Facts { resources: config.resources, ..Facts::default() },
             spares: config.spares,
-            ..node::Config::new(NODE, Incarnation(1), more.plus(&Resources::cpus(config.cpus)))
+            ..node::Config::new(NODE, Incarnation(1), config.more)
         };
+        machine.describe(&mut node_config).map_err(refused)?;
         let options = paceline_node::Options {
             config: node_config,
             command: config.command,

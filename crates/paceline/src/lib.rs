@@ -56,6 +56,7 @@ pub use paceline_proto::{
     Start, StartError, TaskId,
 };
 pub use pump::Waited;
+pub use remote::Credentials;
 pub use room::{Full, Gate, Limits, Refused, Warn};
 pub use rust::{
     Arguments, Builder, Cluster, Configured, Current, Death, Error, Function, Future, Options, Program,

@@ -58,6 +58,10 @@ impl Host for Nested {
         self.routes.deliver_to(session);
     }
 
+    fn outlives_us(&self) -> bool {
+        true
+    }
+
     /// A slot knows nothing of the others.
     fn status(&self) -> Status {
         Status::default()

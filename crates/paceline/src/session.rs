@@ -231,6 +231,7 @@ impl Session {
         let Place { host, control, nest, name, cpus, id } = place;
         let Limits { queue_tasks, queue_bytes, result_bytes, warn } = limits;
         let config = Config { queue_tasks, queue_bytes, ..config };
+        let heartbeat = config.heartbeat;
         let links_epoll = Arc::new(Kept::new(epoll::create(CreateFlags::CLOEXEC)?));
         let leader_wake = Wake::new()?;
         epoll::add(&links_epoll, &leader_wake, EventData::new_u64(LEADER_WAKE), EventFlags::IN)?;
@@ -240,6 +241,8 @@ impl Session {
         let aside = Aside::new(result_bytes);
         let (epoll, notices) = (links_epoll.clone(), notifier.clone());
         let mut inner = State::new(core, host, control, epoll, notices, print, aside.clone());
+        // In time for another way before the lease is given up.
+        inner.connecting.patience = heartbeat * 3 / 2;
         inner.handle(Event::HeadUp);
         let shared = Arc::new(Shared {
             state: Mutex::new(Guarded { inner, leadership: Leadership::default(), armed: None }),

@@ -332,7 +332,8 @@ impl State {
 
     /// The socket of a lease, if its answer is worth waiting for awake, and for how long.
     pub fn spin_socket(&mut self, key: LeaseKey) -> Option<(Arc<Kept>, Duration)> {
-        let data = self.link(key)?;
+        // What comes over a network takes far longer than one would look for it.
+        let data = self.link(key).filter(|data| !data.far)?;
         let limit = data.spinner.look_for(data.link.peer_cpu())?;
         Some((data.link.socket(), limit))
     }

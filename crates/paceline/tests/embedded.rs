@@ -35,6 +35,8 @@ fn config(cpus: u64, spares: u64) -> Config {
         more: Resources::default(),
         resources: Vec::new(),
         cpus,
+        gpus: paceline::hardware::Gpus::Auto,
+        memory: paceline::hardware::Memory::Auto,
         spares,
         command: player::command(),
         variables: vec![player::variable()],
@@ -50,7 +52,13 @@ impl Cluster {
     fn of(mut embedded: Embedded) -> Cluster {
         let control = embedded.control();
         let cluster = Cluster { embedded, control, inbox: Inbox::default(), printed: Vec::new() };
-        cluster.say(&ClientToHead::Hello { client: CLIENT, name: "test".into(), leases: vec![], met: None });
+        cluster.say(&ClientToHead::Hello {
+            client: CLIENT,
+            name: "test".into(),
+            leases: vec![],
+            met: None,
+            under: None,
+        });
         cluster
     }
 

@@ -154,6 +154,8 @@ fn closing_ends_the_wait() {
     // A cluster ends with its owner, and those who submit borrow it: so what waits here is below it, in its session.
     let config = paceline::embedded::Config {
         cpus: 1,
+        gpus: paceline::hardware::Gpus::Auto,
+        memory: paceline::hardware::Memory::Auto,
         more: Default::default(),
         resources: Vec::new(),
         spares: 0,

@@ -137,7 +137,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
             client,
             name: "nightly".into(),
             leases: vec![Held { lease, node }],
-            met: Some(met)
+            met: Some(met),
+            under: Some(lease)
         },
         ClientToHead::Want { shape, count: 8 },
         ClientToHead::Program { program, start: start.clone() },

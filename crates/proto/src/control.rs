@@ -19,8 +19,9 @@ use serde::{Deserialize, Serialize};
 /// Client to head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ClientToHead {
-    /// Opens or reopens the link: who this is, which leases it holds, and which head it last believed.
-    Hello { client: ClientId, name: String, leases: Vec<Held>, met: Option<Met> },
+    /// Opens or reopens the link: who this is, which leases it holds, and which head it last believed; of a slot, the
+    /// lease that it has.
+    Hello { client: ClientId, name: String, leases: Vec<Held>, met: Option<Met>, under: Option<LeaseId> },
     /// How a program is started that shapes name. Comes before the first of them; said again, it changes nothing.
     Program { program: ProgramId, start: Start },
     /// The client could use `count` leases of this shape in all. Replaces what it said of the shape before.

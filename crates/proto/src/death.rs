@@ -34,6 +34,8 @@ pub enum OutOfMemory {
     Likely(MemoryUse),
     #[default]
     No,
+    /// The slot had more than its task had asked for; there may be more, but not for this.
+    Exceeded(MemoryUse),
 }
 
 /// How much memory a slot had, and how much there was. Zero where it is not known.
@@ -41,6 +43,6 @@ pub enum OutOfMemory {
 pub struct MemoryUse {
     /// The most bytes the slot ever had.
     pub peak: u64,
-    /// All there are.
+    /// All there are, or all it was to have.
     pub limit: u64,
 }

@@ -166,9 +166,21 @@ impl Resources {
         self.cpus.div_ceil(UNIT).max(1)
     }
 
-    /// Every resource by its name, in the units people use.
-    pub fn amounts(&self) -> Vec<(String, f64)> {
-        vec![("cpus".into(), self.cpus as f64 / UNIT as f64)]
+    /// Every resource by its name, in the units people use; CPUs always, others where there are any.
+    pub fn amounts(&self, names: &Names) -> Vec<(String, f64)> {
+        let units = |amount: u64| amount as f64 / UNIT as f64;
+        let mut found = vec![("cpus".to_owned(), units(self.cpus))];
+        if self.gpus > 0 {
+            found.push(("gpus".into(), units(self.gpus)));
+        }
+        if self.memory > 0 {
+            found.push(("memory".into(), self.memory as f64));
+        }
+        for (name, amount) in self.custom() {
+            let known = names.get(&name).cloned();
+            found.push((known.unwrap_or_else(|| format!("{:016x}", name.0)), units(amount)));
+        }
+        found
     }
 
     pub fn fits_in(&self, other: &Resources) -> bool {

@@ -191,17 +191,21 @@ fn lost_error(py: Python<'_>, how: &Lost, of: &Of<'_>) -> PyResult<PyErr> {
         fields.set_item("signal", signal)?;
         fields.set_item("exit_code", exit_code)?;
         let (said, memory) = match last.out_of_memory {
-            OutOfMemory::Yes(memory) => ("yes", memory),
+            OutOfMemory::Yes(memory) | OutOfMemory::Exceeded(memory) => ("yes", memory),
             OutOfMemory::Likely(memory) => ("likely", memory),
             OutOfMemory::No => ("no", MemoryUse::default()),
         };
         fields.set_item("out_of_memory", said)?;
         fields.set_item("peak", memory.peak)?;
         fields.set_item("limit", memory.limit)?;
+        fields.set_item("own_limit", matches!(last.out_of_memory, OutOfMemory::Exceeded(_)))?;
     }
     let slots: Vec<u64> = how.charges.iter().map(|charge| charge.slot.0).collect();
     fields.set_item("slots", slots)?;
-    let short = how.charges.last().is_some_and(|charge| matches!(charge.out_of_memory, OutOfMemory::Yes(_)));
+    let short = how
+        .charges
+        .last()
+        .is_some_and(|charge| matches!(charge.out_of_memory, OutOfMemory::Yes(_) | OutOfMemory::Exceeded(_)));
     let kind = match how.cause {
         LostCause::SlotDied if short => "out-of-memory",
         LostCause::SlotDied => "slot-died",

@@ -5,7 +5,7 @@ use crate::wire::Wire;
 use crate::{slot, waiting};
 use paceline::remote::{self, Password};
 use paceline::{
-    Bytes, Limits, Part, ProgramId, Resources, RetryOn, Rule, Shape, Submission, embedded, exchange,
+    Bytes, Limits, Part, ProgramId, Resources, RetryOn, Rule, Shape, Submission, embedded, exchange, hardware,
 };
 use paceline_proto::PlacementId;
 use paceline_proto::control::Stream;
@@ -16,6 +16,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +60,7 @@ pub struct Session {
 #[pymethods]
 impl Session {
     #[staticmethod]
-    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes, gpus=0, memory=0, resources=vec![]))]
+    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes, gpus="auto", memory="auto", resources=vec![]))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn embedded(
         cpus: u64,
@@ -71,8 +72,8 @@ impl Session {
         queue_tasks: Option<usize>,
         queue_bytes: Option<usize>,
         result_bytes: Option<usize>,
-        gpus: u64,
-        memory: u64,
+        gpus: &str,
+        memory: &str,
         resources: Vec<(String, f64)>,
     ) -> PyResult<Session> {
         if cpus == 0 {
@@ -81,13 +82,30 @@ impl Session {
         let variables: Vec<(String, String)> = environment.into_iter().collect();
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = if name.trim().is_empty() { "localhost" } else { name.trim() }.to_owned();
-        let more = Needs { cpus: 0.0, gpus: gpus as f64, memory, resources: &resources }.resources()?;
+        let gpus = gpus.parse().map_err(|error: hardware::Error| PyValueError::new_err(error.to_string()))?;
+        let memory =
+            memory.parse().map_err(|error: hardware::NotASize| PyValueError::new_err(error.to_string()))?;
+        let more = Needs { cpus: 0.0, gpus: 0.0, memory: 0, resources: &resources }.resources()?;
         let resources = resources.into_iter().map(|(name, _)| name).collect();
-        let config = embedded::Config { cpus, more, resources, spares, command, variables: Vec::new(), name };
+        let config = embedded::Config {
+            cpus,
+            gpus,
+            memory,
+            more,
+            resources,
+            spares,
+            command,
+            variables: Vec::new(),
+            name,
+        };
         let around = Environment { directory, path, variables: variables.clone() };
         let limits = limits(queue_tasks, queue_bytes, result_bytes);
         let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print), limits)
-            .map_err(|error| PyOSError::new_err(error.to_string()))?;
+            .map_err(|error| match error.kind() {
+                // The machine does not have what was asked for.
+                io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
+                _ => PyOSError::new_err(error.to_string()),
+            })?;
         Ok(Session { inner, variables })
     }
 
@@ -190,6 +208,7 @@ impl Session {
             node_lost: retry_on.iter().any(|cause| cause == "node"),
             timeout: retry_on.iter().any(|cause| cause == "timeout"),
             raised: retry_on.iter().any(|cause| cause == "error"),
+            memory: retry_on.iter().any(|cause| cause == "memory"),
         };
         let timeout = waiting::timeout(timeout).unwrap_or(Duration::ZERO);
         let wait = waiting::timeout(wait).unwrap_or(Duration::ZERO);

@@ -111,6 +111,9 @@ impl Slot {
 
     fn bind(&self, py: Python<'_>, environment: Environment) -> PyResult<()> {
         let variables = PyDict::new(py);
+        for (name, value) in self.runtime.device_variables() {
+            variables.set_item(name, value)?;
+        }
         let threads = self.runtime.needs().map_or(1, |needs| needs.threads());
         for (name, value) in environment.variables {
             // The client names those that its user has not set; how many there are is known only here.

@@ -8,6 +8,9 @@ pub struct Head {
     pub name: String,
     /// The cluster's id, in hexadecimal.
     pub cluster: String,
+    /// Which start of the cluster's head it is.
+    #[serde(default)]
+    pub epoch: u64,
     /// Where others reach it: `host:port`. None: only from this machine.
     pub address: Option<String>,
     /// Its abstract unix socket.

@@ -11,7 +11,7 @@ use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, FunctionId, LeaseId, ProgramId, Start};
+use paceline_proto::{ClientId, FunctionId, LeaseId, LeaseSecret, ProgramId, Start};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ pub(crate) struct ClientHost {
 #[derive(Clone, Copy)]
 pub(crate) struct Serving {
     pub lease: LeaseId,
+    /// What it was told to prove to the slot.
+    pub secret: LeaseSecret,
     pub link: Option<LinkId>,
     /// Whether the machine knows that the link is up.
     up: bool,
@@ -144,8 +146,8 @@ impl Sim {
         match effect {
             Effect::ToHead(message) => self.client_tells_head(client, &message),
             Effect::DropHead => self.client_drops_head(client),
-            Effect::Open { key, lease, .. } => {
-                let serving = Serving { lease, link: None, up: false, breaks: 0 };
+            Effect::Open { key, lease, secret, .. } => {
+                let serving = Serving { lease, secret, link: None, up: false, breaks: 0 };
                 let before = self.clients[client].leases.insert(key, serving);
                 assert!(before.is_none(), "{key:?} is opened twice");
                 self.connect(client, key, lease);

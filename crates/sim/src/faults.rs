@@ -1,6 +1,6 @@
 //! What goes wrong, and how often.
 
-use crate::link::{Kind, LinkId};
+use crate::link::{End, Kind, LinkId};
 use crate::process::Life;
 use crate::random::Random;
 use crate::world::{Event, Sim};
@@ -42,6 +42,8 @@ enum Fault {
     ClientLeaves,
     /// A node has hardly any memory left.
     ShortOfMemory,
+    /// A task has more memory than it asked for.
+    Exceeds,
     /// A client gives up opening a data connection by itself.
     Unreachable,
     KillHead,
@@ -57,7 +59,7 @@ enum Fault {
     LongPartition,
 }
 
-const KINDS: [Fault; 23] = [
+const KINDS: [Fault; 24] = [
     Fault::KillAny,
     Fault::KillRunning,
     Fault::KillUnsent,
@@ -74,6 +76,7 @@ const KINDS: [Fault; 23] = [
     Fault::KillClient,
     Fault::ClientLeaves,
     Fault::ShortOfMemory,
+    Fault::Exceeds,
     Fault::Unreachable,
     Fault::KillHead,
     Fault::DoomHead,
@@ -159,6 +162,10 @@ impl Sim {
                 let node = self.random.below(self.nodes.len());
                 self.memory_is_short(node);
             }
+            Fault::Exceeds => {
+                let node = self.random.below(self.nodes.len());
+                self.task_exceeds(node);
+            }
             Fault::Unreachable => {
                 let client = self.random.below(self.clients.len());
                 self.gets_nowhere(client);
@@ -209,7 +216,7 @@ impl Sim {
         let pause = self.random.span(Duration::from_millis(1)..longest);
         // A rival stays away.
         let back = head == 0 || self.heads_alive().len() == 1;
-        self.kill_head(head, silent, back.then_some(pause));
+        self.head_dies(head, silent, back.then_some(pause));
     }
 
     /// Nothing gets through between a client and any head.
@@ -334,7 +341,12 @@ impl Sim {
         self.plan.active = false;
         // Of two heads somebody stops one.
         while let [_, second, ..] = self.heads_alive()[..] {
-            self.kill_head(second, false, None);
+            self.head_dies(second, false, None);
+        }
+        // Connections to one that is gone for good end some day, whoever looks.
+        let alive = self.heads_alive();
+        for link in self.links_of(|kind| kind.head().is_some_and(|head| !alive.contains(&head))) {
+            self.reset_link(link, End::Far);
         }
         for process in &mut self.processes {
             process.slowness = 1;

@@ -71,7 +71,7 @@ impl Sim {
     }
 
     /// The head dies and comes back after a while. If `silent`, nobody sees its links close.
-    pub(crate) fn kill_head(&mut self, at: usize, silent: bool, back: Option<Duration>) {
+    pub(crate) fn head_dies(&mut self, at: usize, silent: bool, back: Option<Duration>) {
         let host = &mut self.heads[at];
         if host.core.take().is_none() {
             return;
@@ -123,7 +123,7 @@ impl Sim {
             match &mut self.heads[at].doomed {
                 Some(0) => {
                     let pause = self.random.span(Duration::from_millis(1)..self.settings.head.heartbeat * 4);
-                    return self.kill_head(at, false, Some(pause));
+                    return self.head_dies(at, false, Some(pause));
                 }
                 Some(left) => *left -= 1,
                 None => {}
@@ -154,7 +154,7 @@ impl Sim {
                 self.ledger.tally.superseded += 1;
                 // Somebody sees to it that there is one head.
                 let alone = self.heads_alive() == [at];
-                self.kill_head(at, false, alone.then_some(Duration::from_secs(1)));
+                self.head_dies(at, false, alone.then_some(Duration::from_secs(1)));
             }
             Effect::WakeAt(wake) => {
                 self.heads[at].wake = Some(wake);

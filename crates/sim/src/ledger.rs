@@ -12,7 +12,7 @@ use crate::job::{Fate, Job, argument, value};
 use crate::tally::Tally;
 use paceline_core::client::{LostCause, Outcome, TaskKey};
 use paceline_proto::data::{Call, Status};
-use paceline_proto::{Bytes, Death, DeathCause, LeaseId, Seq, TaskId};
+use paceline_proto::{Bytes, Death, DeathCause, LeaseId, OutOfMemory, Seq, TaskId};
 use std::collections::{HashMap, HashSet};
 
 /// The deaths that end a task.
@@ -36,6 +36,8 @@ pub(crate) struct Entry {
     charged: u32,
     /// Deaths of slots that had to end for it to stop.
     stopped: u32,
+    /// It had more memory than it may, and is not to run again.
+    exceeded: bool,
     /// A lease that had it was lost without a word about what ran, so nobody can tell how often it ran.
     doubtful: bool,
     /// A node was lost that had it.
@@ -94,6 +96,7 @@ impl Ledger {
             sent: Vec::new(),
             charged: 0,
             stopped: 0,
+            exceeded: false,
             doubtful: false,
             node_lost: false,
         });
@@ -190,6 +193,8 @@ impl Ledger {
             let entry = &mut self.entries[task];
             let cut = entry.runs.iter().any(|run| run.lease == lease && run.state == RunState::Cut);
             assert!(cut, "LG-5: {task} is charged for a slot that it outlived");
+            let exceeded = matches!(death.out_of_memory, OutOfMemory::Exceeded(_));
+            entry.exceeded |= exceeded && !entry.job.retry_on.memory;
             if death.cause == DeathCause::TimedOut {
                 entry.stopped += 1;
             } else {
@@ -274,6 +279,8 @@ impl Ledger {
                 }
             }
         }
+        let value = matches!(&outcome, Outcome::Value(_));
+        assert!(!value || !entry.exceeded, "{id:?} had too much memory and ran again");
         if !entry.cancelled && !entry.doubtful {
             let deaths = entry.charged + entry.stopped;
             assert_eq!(entry.cuts(), deaths, "LG-5: the deaths of {id:?} are miscounted");
@@ -309,7 +316,7 @@ impl Entry {
         }
         if !self.doubtful {
             assert_eq!(lost.attempts as usize, self.runs.len(), "LG-5: the runs of {id:?} are miscounted");
-            if lost.cause == LostCause::SlotDied && self.job.retry_on.slot_lost {
+            if lost.cause == LostCause::SlotDied && self.job.retry_on.slot_lost && !self.exceeded {
                 assert_eq!(self.runs.len(), self.job.retries as usize + 1, "{id:?} is given up too soon");
             }
         }

@@ -5,7 +5,7 @@ use crate::job::{Fate, Job};
 use crate::random::Random;
 use crate::world::{Event, Sim};
 use paceline_core::client::RetryOn;
-use paceline_proto::{Resources, Shape};
+use paceline_proto::{Part, Resources, Shape};
 use std::time::Duration;
 
 /// What the tasks of a run are like.
@@ -35,10 +35,16 @@ pub(crate) struct Load {
 impl Load {
     pub fn random(random: &mut Random) -> Load {
         let half = Shape::of(Resources::fractional_cpus(0.5).expect("half a CPU is a number"));
-        let shapes = match random.below(6) {
+        let with = |gpus, memory| {
+            let needs = Resources::cpus(1).with(Part::Gpus(gpus)).expect("it is a sensible number");
+            Shape::of(needs.and_memory(memory))
+        };
+        let shapes = match random.below(8) {
             0 => vec![Shape::cpus(1), Shape::cpus(2)],
             1 => vec![Shape::cpus(1), half],
             2 => vec![half, Shape::cpus(1), Shape::cpus(2), Shape::cpus(3), Shape::default()],
+            3 => vec![with(1.0, 0), with(0.4, 0), with(2.0, 0), Shape::cpus(1)],
+            4 => vec![with(0.0, 3), with(0.5, 5), Shape::cpus(1)],
             _ => vec![Shape::cpus(1)],
         };
         // In some runs, slots of several programs share the CPUs.
@@ -64,6 +70,7 @@ impl Load {
                 node_lost: random.percent(90),
                 timeout: random.percent(50),
                 raised: random.percent(30),
+                memory: random.percent(30),
             },
             nesting: random.pick(&[0, 0, 5, 30]),
             pause: Duration::from_micros(random.pick(&[100, 2_000, 50_000])),

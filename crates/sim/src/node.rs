@@ -10,9 +10,10 @@ use paceline_core::node::{Config, Effect, Event, Node, SlotState};
 use paceline_proto::control::{
     HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode, Stream, ZygoteToNode,
 };
+use paceline_proto::resources::UNIT;
 use paceline_proto::{
-    Address, Death, DeathCause, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources, SlotId,
-    StartError, Way,
+    Address, Death, DeathCause, Devices, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources,
+    SlotId, StartError, Way,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -183,6 +184,13 @@ impl Sim {
                 self.ledger.tally.memory_deaths += 1;
                 self.kill(process, DeathCause::Signal(9));
             }
+            Effect::Exceeded { slot, .. } => {
+                let process = self.nodes[node].slots[&slot];
+                self.ledger.tally.exceeded += 1;
+                self.processes[process].exceeded = true;
+                self.kill(process, DeathCause::Signal(9));
+            }
+            Effect::Confine { .. } => {}
             // What one node passes on to another gets there by itself here, and is refused if it is too late.
             Effect::Relay { connection, .. } | Effect::Refuse { connection } => {
                 self.ledger.tally.refused += 1;
@@ -379,6 +387,16 @@ impl Sim {
         self.node_handles(node, Event::Memory { used: 100, limit: 100, slots });
     }
 
+    /// A task has more memory than it may.
+    pub(crate) fn task_exceeds(&mut self, node: usize) {
+        let Some(core) = &self.nodes[node].core else { return };
+        let limits: Vec<(SlotId, u64)> = core.limits().collect();
+        if !limits.is_empty() {
+            let (slot, limit) = self.random.pick(&limits);
+            self.node_handles(node, Event::Sizes(vec![(slot, limit + 1)]));
+        }
+    }
+
     /// The node sees the end of a process without its zygote.
     pub(crate) fn reaped(&mut self, process: usize) {
         let Process { node, slot, .. } = self.processes[process];
@@ -393,7 +411,11 @@ impl Sim {
         let page = self.processes[process].page;
         let killed = matches!(cause, DeathCause::Signal(9));
         let cause = if page.gave_up { DeathCause::TimedOut } else { cause };
-        let out_of_memory = if killed { OutOfMemory::Likely(MemoryUse::default()) } else { OutOfMemory::No };
+        let out_of_memory = match (self.processes[process].exceeded, killed) {
+            (true, _) => OutOfMemory::Exceeded(MemoryUse::default()),
+            (false, true) => OutOfMemory::Likely(MemoryUse::default()),
+            (false, false) => OutOfMemory::No,
+        };
         self.tell(|sim| News::SlotDied(sim.nodes[sim.processes[process].node].name.clone()));
         Death { cause, out_of_memory, running: page.running, finished: page.finished }
     }
@@ -428,7 +450,7 @@ impl Sim {
         if self.nodes[node].core.is_none() {
             return self.close_end(link, End::Far);
         }
-        self.node_handles(node, Event::Connection { connection: link.0, lease, way: Way::Unix });
+        self.node_handles(node, Event::Connection { connection: link.0, lease, way: Way::Tls });
     }
 
     /// The node's own invariants, and that its leases never need more than it has.
@@ -436,6 +458,7 @@ impl Sim {
         let host = &self.nodes[node];
         let Some(core) = &host.core else { return Ok(()) };
         core.check()?;
+        self.check_devices(node)?;
         let slots = core.status().slots;
         // Those whose task waited for others may need more for a while: nothing is placed then.
         let never_waited = |slot: &SlotId| {
@@ -454,6 +477,20 @@ impl Sim {
         }
     }
 
+    /// No two processes that live may use the same GPU, unless they have parts of it (ND-11).
+    fn check_devices(&self, node: usize) -> Result<(), String> {
+        let host = &self.nodes[node];
+        let alive = host.slots.values().map(|process| &self.processes[*process]);
+        let mut used = [0; Devices::MOST];
+        for process in alive.filter(|process| process.life == Life::Alive) {
+            process.devices.numbers().for_each(|number| used[number] += process.share);
+        }
+        match used.iter().position(|used| *used > UNIT) {
+            Some(number) => Err(format!("ND-11: GPU {number} of node {} is used twice", host.name)),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn slot_hears_node(
         &mut self,
         process: usize,
@@ -461,11 +498,13 @@ impl Sim {
         connection: Option<LinkId>,
     ) {
         match message {
-            NodeToSlot::Bind { client, .. } => {
+            NodeToSlot::Bind { client, needs, devices, .. } => {
+                let entry = &mut self.processes[process];
+                (entry.devices, entry.share) = (devices, needs.gpu_units().min(UNIT));
                 let bound = self.processes[process].client.replace(client);
                 assert!(bound.is_none(), "ND-2: a slot is bound twice");
             }
-            NodeToSlot::Attach { lease, .. } => self.slot_attaches(process, lease, connection),
+            NodeToSlot::Attach { lease, secret } => self.slot_attaches(process, lease, secret, connection),
             NodeToSlot::Detach { lease } => self.slot_detaches(process, lease),
             NodeToSlot::Exit => {
                 self.processes[process].exits = true;

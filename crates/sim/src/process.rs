@@ -14,7 +14,9 @@ use paceline_core::Tick;
 use paceline_core::slot::{Effect, Slot};
 use paceline_proto::control::{SlotToNode, ZygoteToNode};
 use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
-use paceline_proto::{Bytes, ClientId, DeathCause, FunctionId, LeaseId, ProgramId, Seq, SlotId};
+use paceline_proto::{
+    Bytes, ClientId, DeathCause, Devices, FunctionId, LeaseId, LeaseSecret, ProgramId, Seq, SlotId,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -49,6 +51,11 @@ pub(crate) struct Process {
     pub core: Slot,
     /// Whose it is.
     pub client: Option<ClientId>,
+    /// The GPUs it may use until it is dead, and how much of each.
+    pub devices: Devices,
+    pub share: u64,
+    /// It was ended because it had more memory than it may.
+    pub exceeded: bool,
     /// The client that it is itself, once a task of its has submitted tasks.
     pub nested: Option<usize>,
     /// The last lease under which a task waited for others.
@@ -99,6 +106,9 @@ impl Process {
             page: Page::default(),
             core: Slot::default(),
             client: None,
+            devices: Devices::default(),
+            share: 0,
+            exceeded: false,
             nested: None,
             waited_under: None,
             data: None,
@@ -187,11 +197,22 @@ impl Sim {
         }
     }
 
-    pub(crate) fn slot_attaches(&mut self, process: usize, lease: LeaseId, connection: Option<LinkId>) {
+    pub(crate) fn slot_attaches(
+        &mut self,
+        process: usize,
+        lease: LeaseId,
+        secret: Option<LeaseSecret>,
+        connection: Option<LinkId>,
+    ) {
         let Some(id) = connection else { return };
         let Some(link) = self.links.get_mut(id) else { return };
         let Kind::Data(data) = link.kind else { panic!("only data links are attached") };
         link.kind = Kind::Data(Data { process: Some(process), ..data });
+        // The two sides prove it to each other: head and node must have told them the same.
+        let serving = self.clients[data.client].leases.get(&data.key);
+        if let Some(serving) = serving.filter(|serving| serving.lease == lease) {
+            assert_eq!(secret, Some(serving.secret), "{lease:?}: client and slot have different secrets");
+        }
         let entry = &mut self.processes[process];
         if !entry.leases.contains(&lease) {
             self.ledger.tally.warm += u64::from(!entry.leases.is_empty());

@@ -53,7 +53,8 @@ impl Sim {
         let mut random = Random::new(seed ^ 0xc1u64 << 56);
         let mut sim = Sim::empty(Some((seed, steps)), settings(&mut random), tracing);
         for node in 0..random.within(1..5) {
-            let total = Resources::cpus(random.pick(&[1, 2, 2, 4]));
+            let total = Resources::cpus(random.pick(&[1, 2, 2, 4])).and_gpus(random.pick(&[0, 1, 2, 3]));
+            let total = total.and_memory(random.pick(&[0, 6, 10]));
             sim.add_node(&format!("n{}", node + 1), total);
         }
         for client in 0..random.within(1..5) {

@@ -158,6 +158,44 @@ impl Sim {
         self.break_link(link);
     }
 
+    /// The head dies; it starts again with [`Sim::start_head`].
+    pub fn kill_head(&mut self) {
+        self.head_dies(0, false, None);
+    }
+
+    pub fn start_head(&mut self) {
+        self.head_starts(0);
+    }
+
+    /// A second head from a copy of the first one's journal.
+    pub fn start_second_head(&mut self) {
+        self.start_rival();
+    }
+
+    /// How many heads there are.
+    pub fn heads(&self) -> usize {
+        self.heads_alive().len()
+    }
+
+    /// For this long a client and the head do not hear each other.
+    pub fn cut_off_from_head(&mut self, client: &str, span: Duration) {
+        let client = self.clients.iter().position(|host| host.name == client).expect("a known client");
+        self.cut_off_client(client, self.now + span);
+    }
+
+    /// For this long a client and the slots of a node do not hear each other.
+    pub fn cut_off_from_slots(&mut self, client: &str, name: &str, span: Duration) {
+        let client = self.clients.iter().position(|host| host.name == client).expect("a known client");
+        let node = self.node_named(name);
+        self.cut_off_pair(client, node, self.now + span);
+    }
+
+    /// Clients and head hear from each other all the time, as between machines.
+    pub fn beating(mut self) -> Sim {
+        self.settings.client.heartbeat = self.settings.head.heartbeat;
+        self
+    }
+
     /// Kill the slot that runs this task.
     pub fn kill_slot_of(&mut self, task: usize) {
         let process = self.slot_of(task).expect("the task runs");

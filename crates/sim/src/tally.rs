@@ -58,6 +58,7 @@ tally! {
     slot_deaths: "slot deaths",
     unsent_deaths: "slot deaths before a result was sent",
     memory_deaths: "slots ended for want of memory",
+    exceeded: "slots ended for their own limit of memory",
     zygote_deaths: "zygote deaths",
     lost_nodes: "lost nodes",
     partitions: "partitions",

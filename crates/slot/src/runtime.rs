@@ -298,6 +298,14 @@ impl Runtime {
         self.shared.state.lock().devices
     }
 
+    /// The variables that let user code see the GPUs of this slot and no others, for as long as it lives. To be set
+    /// before anything of the user's is loaded: what uses GPUs reads them once.
+    pub fn device_variables(&self) -> [(&'static str, String); 2] {
+        let ids: Vec<String> = self.devices().numbers().map(|id| id.to_string()).collect();
+        // The numbers are those of the bus; by itself CUDA would put the fastest first.
+        [("CUDA_DEVICE_ORDER", "PCI_BUS_ID".into()), ("CUDA_VISIBLE_DEVICES", ids.join(","))]
+    }
+
     /// The bytes of a function that a call names.
     pub fn function(&self, id: FunctionId) -> Option<Bytes> {
         self.shared.state.lock().functions.get(&id).cloned()

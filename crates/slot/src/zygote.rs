@@ -11,6 +11,7 @@
 //! Each slot is a subreaper of its own: what its children leave behind becomes its child, and, when it dies, the
 //! zygote's. So a child of the zygote that is not a slot is always left over from one that is dead.
 
+use paceline_net::cgroup;
 use paceline_net::control::{Inbox, Outbox};
 use paceline_net::reap::{Reaped, reap};
 use paceline_net::signalfd::Signals;
@@ -28,6 +29,7 @@ use rustix::process::{
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long the zygote waits for killed processes to go before it goes itself.
@@ -41,6 +43,7 @@ pub struct Zygote {
     signals: Signals,
     /// The node's process; none if it was gone before we looked.
     peer: Option<OwnedFd>,
+    peer_pid: Pid,
     slots: HashMap<Pid, SlotId>,
     pid: Pid,
 }
@@ -66,14 +69,15 @@ impl Zygote {
         set_child_subreaper(Some(pid))?;
         // A pair of sockets tells who made it. That it is gone is seen at once, even if a child of it that we know
         // nothing of still has its end of the link.
-        let peer = rustix::net::sockopt::socket_peercred(&node)?.pid;
-        let peer = pidfd_open(peer, PidfdFlags::empty()).ok();
+        let peer_pid = rustix::net::sockopt::socket_peercred(&node)?.pid;
+        let peer = pidfd_open(peer_pid, PidfdFlags::empty()).ok();
         let mut zygote = Zygote {
             node,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             signals,
             peer,
+            peer_pid,
             slots: HashMap::new(),
             pid,
         };
@@ -189,10 +193,18 @@ impl Zygote {
             let left = until.saturating_duration_since(Instant::now());
             let childless = matches!(wait(WaitOptions::NOHANG), Err(rustix::io::Errno::CHILD));
             if childless || left.is_zero() {
+                self.remove_groups();
                 return Ok(None);
             }
             poll::wait(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(left.min(FAREWELL / 20)))?;
             while self.signals.next().is_some() {}
+        }
+    }
+
+    /// A node that was killed cannot remove them itself.
+    fn remove_groups(&self) {
+        if let Some(group) = cgroup::own_of_memory(Path::new("/")) {
+            cgroup::sweep(&group, Some(self.peer_pid));
         }
     }
 
@@ -211,7 +223,7 @@ impl Birth {
     /// In the child, first of all: stop being the zygote. Its descriptors close, signals arrive again, output goes to
     /// the node. Gives the slot's id, its control socket and its page.
     pub fn become_slot(self, zygote: Zygote) -> io::Result<(SlotId, OwnedFd, OwnedFd)> {
-        let Zygote { signals, node, inbox, outbox, peer, slots, pid: parent } = zygote;
+        let Zygote { signals, node, inbox, outbox, peer, slots, pid: parent, peer_pid: _ } = zygote;
         drop((node, inbox, outbox, peer, slots));
         // The parent does the same. Whoever comes second is told off, which does not matter.
         let _ = setpgid(None, None);

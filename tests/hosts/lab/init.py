@@ -77,6 +77,8 @@ def build(config: dict[str, object]) -> None:
             os.unlink(target)
         with open(target, "w") as out:
             out.write(text)
+    # The XDG directory that every account soon has; what programs keep is below it.
+    os.makedirs("/root/.local/state")
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 

@@ -80,9 +80,11 @@ class Lab:
                 continue
             parts.append(f"==== {host.name}")
             parts += [str(one) for one in host.processes()]
-            for log in sorted((host.files / "root").rglob("*.log")):
-                with contextlib.suppress(OSError):
-                    parts.append(f"---- {log.name}\n{log.read_text(errors='replace')[-6000:]}")
+            # Files come and go while a cluster ends.
+            with contextlib.suppress(OSError):
+                for log in sorted((host.files / "root").rglob("*.log")):
+                    lines = [line for line in log.read_text(errors="replace").splitlines() if "came in" not in line]
+                    parts.append(f"---- {log.name}\n" + "\n".join(lines[-40:]))
         return "\n".join(parts)
 
     def __enter__(self) -> Lab:

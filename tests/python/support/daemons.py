@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,10 @@ class Commands:
         set_here = {"PACELINE_HOME": str(self.home), "PACELINE_PYTHON": sys.executable, MARKER: self.marker}
         return {**ours, **set_here, **more}
 
-    def __call__(self, *arguments: str, limit: float = LIMIT, cwd: Path | None = None, **variables: str) -> Told:
+    def __call__(self, *arguments: str, cwd: Path | None = None, **variables: str) -> Told:
+        return self.run(arguments, variables, cwd)
+
+    def run(self, arguments: Sequence[str], variables: Mapping[str, str], cwd: Path | None = None) -> Told:
         done = subprocess.run(
             [program(), *arguments],
             env=self.environment(**variables),
@@ -58,18 +62,18 @@ class Commands:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=limit,
+            timeout=LIMIT,
         )
         return Told(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: str, **variables: str) -> dict[str, Any]:
         """A cluster at a free port."""
-        told = self("start", "--port", "0", "--json", *arguments, **variables).ok()
-        return dict(told.json)
+        told = self.run(["start", "--port", "0", "--json", *arguments], variables)
+        return dict(told.ok().json)
 
     def join(self, address: str, name: str, *arguments: str, **variables: str) -> dict[str, Any]:
-        told = self("join", address, "--node-port", "0", "--node-name", name, "--json", *arguments, **variables).ok()
-        return dict(told.json)
+        told = self.run(["join", address, "--node-port", "0", "--node-name", name, "--json", *arguments], variables)
+        return dict(told.ok().json)
 
     def status(self, *arguments: str) -> dict[str, Any]:
         """The status of the only cluster."""

@@ -1,8 +1,122 @@
-//! `paceline doctor`.
+//! `paceline doctor`: what could keep clusters from working here, and what to do about it.
 
 use crate::args::Which;
-use crate::failure::Failure;
+use crate::ask;
+use crate::daemon::python;
+use crate::failure::{Failure, failed};
+use crate::settings::Settings;
+use crate::show;
+use paceline_proto::question::Question;
+use paceline_registry::Home;
+use rustix::process::{Resource, getrlimit};
+use serde_json::json;
 
-pub fn run(_args: &Which, _json: bool) -> Result<(), Failure> {
-    Ok(())
+/// Fewer open files than this are too few for a node with many slots.
+const FILES: u64 = 4096;
+
+struct Check {
+    name: &'static str,
+    found: Result<String, Failure>,
+}
+
+pub fn run(args: &Which, json: bool) -> Result<(), Failure> {
+    let settings = Settings::gather(args.flags())?;
+    let mut checks = vec![
+        Check { name: "python", found: interpreter(&settings) },
+        Check { name: "home", found: home() },
+        Check { name: "open files", found: files() },
+        Check { name: "clock", found: clock() },
+    ];
+    checks.extend(clusters(&settings));
+    if json {
+        let rows: Vec<_> = (checks.iter())
+            .map(|check| match &check.found {
+                Ok(text) => json!({"check": check.name, "ok": true, "found": text}),
+                Err(failure) => {
+                    json!({"check": check.name, "ok": false, "found": failure.message, "hint": failure.hint})
+                }
+            })
+            .collect();
+        show::json(&json!({"checks": rows}));
+    } else {
+        let rows = checks.iter().flat_map(|check| match &check.found {
+            Ok(text) => vec![vec!["ok".to_owned(), check.name.to_owned(), text.clone()]],
+            Err(failure) => {
+                let hint = failure
+                    .hint
+                    .iter()
+                    .map(|hint| vec![String::new(), String::new(), format!("hint: {hint}")]);
+                std::iter::once(vec!["no".to_owned(), check.name.to_owned(), failure.message.clone()])
+                    .chain(hint)
+                    .collect()
+            }
+        });
+        show::table(&["", "", ""], rows.collect()).iter().skip(1).for_each(|line| show::line(line));
+    }
+    match checks.iter().filter(|check| check.found.is_err()).count() {
+        0 => Ok(()),
+        count => Err(failed(format!("{count} of {} checks failed", checks.len()))),
+    }
+}
+
+fn interpreter(settings: &Settings) -> Result<String, Failure> {
+    let program = settings.given("python").unwrap_or("python3");
+    let told = python::ask(program)?;
+    let [major, minor, patch] = told.python;
+    Ok(format!("{program}: Python {major}.{minor}.{patch}, paceline {}, {} CPUs", told.paceline, told.cpus))
+}
+
+fn home() -> Result<String, Failure> {
+    let home = Home::find()?;
+    let place = home.cluster("doctor-looks")?;
+    place.create()?;
+    let lock = place.lock_head()?;
+    drop(lock);
+    place.remove()?;
+    home.tidy();
+    Ok(format!("{} can be written", home.path().display()))
+}
+
+fn files() -> Result<String, Failure> {
+    let limit = getrlimit(Resource::Nofile).maximum;
+    match limit {
+        Some(limit) if limit < FILES => Err(failed(format!("at most {limit} files may be open at once"))
+            .hint(format!("raise the limit to {FILES} or more: ulimit -Hn, or LimitNOFILE in systemd"))),
+        Some(limit) => Ok(format!("up to {limit} at once")),
+        None => Ok("as many as there are".into()),
+    }
+}
+
+/// Certificates live for a moment around now.
+fn clock() -> Result<String, Failure> {
+    match crate::daemon::seconds_since_1970() {
+        now if now > 1_700_000_000 => Ok("the date is plausible".into()),
+        _ => Err(failed("this machine's date is long past").hint("set its clock: encrypted links need it")),
+    }
+}
+
+fn clusters(settings: &Settings) -> Vec<Check> {
+    let Ok(home) = Home::find() else { return Vec::new() };
+    let targets = if settings.given("address").is_some() {
+        match ask::target(&home, settings) {
+            Ok(target) => vec![target],
+            Err(failure) => return vec![Check { name: "cluster", found: Err(failure) }],
+        }
+    } else {
+        ask::all(&home)
+    };
+    let look = |target: &ask::Target| {
+        let status = target.ask(Question::Status)?;
+        let nodes: Vec<_> = status["nodes"].as_array().into_iter().flatten().collect();
+        let ill: Vec<&str> = (nodes.iter())
+            .filter(|node| node["state"] == "away" || node["state"] == "silent" || node["zygote"] == false)
+            .filter_map(|node| node["name"].as_str())
+            .collect();
+        if !ill.is_empty() {
+            return Err(failed(format!("{}: nodes that cannot be used: {}", target.name, ill.join(", ")))
+                .hint("paceline logs NODE says why, paceline status -v how each is linked"));
+        }
+        Ok(format!("{} answers, and its {} nodes can be used", target.name, nodes.len()))
+    };
+    targets.iter().map(|target| Check { name: "cluster", found: look(target) }).collect()
 }

@@ -19,10 +19,13 @@ pub fn run(args: &Start, json: bool) -> Result<(), Failure> {
     if let Some(head) = place.head() {
         return already(&head, json);
     }
-    plan.head = Some(HeadPlan {
-        listen: Listen::of(&settings, "port")?,
-        python: settings.given("python").unwrap_or("python3").to_owned(),
-    });
+    let mut listen = Listen::of(&settings, "port")?;
+    if let (true, Some(before)) = (settings.is_default("port"), place.last_head()) {
+        // Where nodes and clients of the head that was killed look for it.
+        let port = before.address.and_then(|address| address.rsplit(':').next()?.parse().ok());
+        listen.port = port.unwrap_or(listen.port);
+    }
+    plan.head = Some(HeadPlan { listen, python: settings.given("python").unwrap_or("python3").to_owned() });
     plan.node = Plan::node(&settings, args.has.node_name.as_deref())?;
     plan.lifeline = args.has.lifeline;
     if args.has.foreground {

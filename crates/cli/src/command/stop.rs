@@ -35,7 +35,9 @@ pub fn run(args: &Stop, json: bool) -> Result<(), Failure> {
         Err(failure) => return Err(failure),
     };
     if !named || args.all {
-        home.clusters().iter().for_each(|place| drop(sweep(&home, place.name())));
+        for place in home.clusters() {
+            sweep(&home, place.name());
+        }
     }
     let mut told = Vec::new();
     for target in &targets {

@@ -21,17 +21,19 @@ pub struct Open {
 
 /// Listen on a unix socket of our own and on the port that was asked for.
 pub fn open(listen: &Listen, door: Door, flag: &str) -> Result<Open, Failure> {
-    let unix = unix_name()?;
-    let Address::Unix(name) = &unix else { unreachable!("that is what it makes") };
-    let name = name.clone();
     let host = host(&listen.bind);
     let at = |port| Address::Tcp { host: host.clone(), port };
-    let bind = |port| Listener::bind(&[unix.clone(), at(port)], door.clone());
+    // A name of its own for each attempt: the socket of one that failed may close a moment later.
+    let bind = |port| -> io::Result<(Listener, Address)> {
+        let unix = unix_name()?;
+        Ok((Listener::bind(&[unix.clone(), at(port)], door.clone())?, unix))
+    };
     let bound = match bind(listen.port) {
         Err(error) if listen.any_port && error.kind() == io::ErrorKind::AddrInUse => bind(0),
         bound => bound,
     };
-    let listener = bound.map_err(|error| refused(&error, &at(listen.port), flag))?;
+    let (listener, unix) = bound.map_err(|error| refused(&error, &at(listen.port), flag))?;
+    let Address::Unix(name) = unix else { unreachable!("that is what it makes") };
     let port = listener.addresses().iter().find_map(|address| match address {
         Address::Tcp { port, .. } => Some(*port),
         Address::Unix(_) => None,

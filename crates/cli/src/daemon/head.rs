@@ -1,13 +1,14 @@
 //! The head of a daemon.
 
 use super::door::{self, Open};
-use super::join::read_key;
+use super::join::{key_of, read_key};
 use super::log::Log;
 use super::plan::{Plan, Up};
 use super::python::Python;
 use super::{End, random, seconds_since_1970};
 use crate::failure::{Code, Failure, failed};
 use paceline_core::head::Config;
+use paceline_head::journal::{Journal, JournalError};
 use paceline_head::{End as Over, Handle, Steward};
 use paceline_net::secure::{Accepted, Door, Introduction, Key, Keys, Password, Role, Serves};
 use paceline_proto::question::{Answer, Question};
@@ -24,6 +25,8 @@ pub struct Running {
     door: JoinHandle<()>,
     lock: Lock,
     place: Place,
+    /// Open as long as the head is: nobody else may use it.
+    _journal: Journal,
 }
 
 /// Start it, and write its record once it can be reached.
@@ -44,8 +47,10 @@ pub async fn start(
     let door = Door { me, keys: Some(keys.clone()), serves: Serves::Head };
     let Open { mut listener, unix, port } = door::open(&wanted.listen, door, "--port")?;
     let address = door::told(&wanted.listen, port, None).first().map(ToString::to_string);
-    let cluster = ClusterId(u128::from_le_bytes(random()?));
-    let mut config = Config::new(cluster, Epoch(1), random()?);
+    let (journal, cluster, epoch) = journal(place)?;
+    tracing::info!(start = epoch.number(), "this head starts");
+    let mut config = Config::new(cluster, epoch, random()?);
+    config.settle = plan.head_lost;
     config.heartbeat = plan.heartbeat;
     config.head_lost = plan.head_lost;
     config.client_lost = plan.client_lost;
@@ -53,6 +58,7 @@ pub async fn start(
     let record = Record {
         name: place.name().into(),
         cluster: format!("{:032x}", cluster.0),
+        epoch: epoch.number(),
         address,
         unix,
         pid: std::process::id(),
@@ -60,6 +66,8 @@ pub async fn start(
         version: env!("CARGO_PKG_VERSION").into(),
         started: seconds_since_1970(),
     };
+    // On disk before anything is granted in its name.
+    place.write_head(&record)?;
     let butler =
         Butler { record: record.clone(), log: log.clone(), keys: keys.clone(), ended: ended.clone() };
     let service = service.with_steward(Box::new(butler));
@@ -82,12 +90,22 @@ pub async fn start(
             }
         }
     });
-    place.write_head(&record)?;
     up.cluster = record.cluster;
     up.address = record.address;
     up.unix = record.unix;
     up.token = Some(keys.issue(false)?.to_string());
-    Ok(Running { handle, service, door, lock, place: place.clone() })
+    Ok(Running { handle, service, door, lock, place: place.clone(), _journal: journal })
+}
+
+/// What the starts before have left, and which start this is. It is on disk before anybody hears of it.
+fn journal(place: &Place) -> Result<(Journal, ClusterId, Epoch), Failure> {
+    let told = |error: JournalError| match error {
+        JournalError::InUse { .. } => Failure::new(Code::InUse, error.to_string()),
+        error => failed(error.to_string()),
+    };
+    let journal = Journal::open(&place.journal()).map_err(told)?;
+    let (cluster, epoch) = journal.begin(random()?).map_err(told)?;
+    Ok((journal, cluster, epoch))
 }
 
 /// The cluster's key: the one that was given, the one it has, or a new one.
@@ -96,9 +114,7 @@ fn keys(plan: &Plan, place: &Place) -> Result<Keys, Failure> {
     let key = match (&plan.credentials.key_file, &plan.credentials.key) {
         (Some(path), _) if path.exists() => read_key(path)?,
         (Some(path), _) => fresh(path)?,
-        (None, Some(text)) => {
-            text.parse().map_err(|error| failed(format!("PACELINE_KEY cannot be read: {error}")))?
-        }
+        (None, Some(text)) => key_of(text)?,
         (None, None) if own.exists() => read_key(&own)?,
         (None, None) => fresh(&own)?,
     };
@@ -127,7 +143,8 @@ impl Running {
         self.handle.close();
         let over = self.service.await;
         self.door.abort();
-        if keep {
+        let superseded = matches!(over, Ok(Over::Superseded { .. }));
+        if keep || superseded {
             // The next head of this cluster takes its place.
             drop(self.lock);
         } else {
@@ -137,8 +154,10 @@ impl Running {
         match over {
             Ok(Over::Superseded { by }) => {
                 let name = self.place.name();
-                let text =
-                    format!("another head of cluster {name} was started after this one, as its start {by}");
+                let text = format!(
+                    "another head of cluster {name} was started after this one, as start {}",
+                    by.number()
+                );
                 Some(Failure::new(Code::Refused, text).hint("only the one that was started last may go on"))
             }
             Ok(Over::Closed) | Err(_) => None,
@@ -159,6 +178,7 @@ impl Steward for Butler {
         let about = json!({
             "name": self.record.name,
             "id": self.record.cluster,
+            "epoch": Epoch(self.record.epoch).number(),
             "address": self.record.address,
             "version": self.record.version,
             "pid": self.record.pid,

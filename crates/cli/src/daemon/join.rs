@@ -122,9 +122,7 @@ pub fn credential(
         return read_key(path).map(|key| Some(Credential::Key(key)));
     }
     if let Some(text) = &given.key {
-        let key: Key =
-            text.parse().map_err(|error| usage(format!("PACELINE_KEY cannot be read: {error}")))?;
-        return Ok(Some(Credential::Key(key)));
+        return key_of(text).map(|key| Some(Credential::Key(key)));
     }
     if let Some(password) = &given.password {
         return Ok(Some(Credential::Password(Password::new(password.clone()))));
@@ -133,6 +131,14 @@ pub fn credential(
         Some(path) => read_key(&path).map(|key| Some(Credential::Key(key))),
         None => Ok(None),
     }
+}
+
+/// The key that `PACELINE_KEY` is, or names the file of.
+pub fn key_of(text: &str) -> Result<Key, Failure> {
+    if text.contains('/') {
+        return read_key(Path::new(text));
+    }
+    text.parse().map_err(|error| usage(format!("PACELINE_KEY cannot be read: {error}")))
 }
 
 pub fn read_key(path: &Path) -> Result<Key, Failure> {

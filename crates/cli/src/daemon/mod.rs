@@ -16,7 +16,7 @@ pub mod launch;
 pub mod log;
 mod node;
 pub mod plan;
-mod python;
+pub mod python;
 mod uplink;
 
 use crate::failure::{Failure, failed};
@@ -282,6 +282,9 @@ impl Daemon {
         if let Some(head) = self.head {
             failure = head.finish(keep).await;
             keep |= failure.is_some();
+        }
+        if let Some(failure) = &failure {
+            tracing::error!("{failure}");
         }
         tracing::info!("over");
         if !keep {

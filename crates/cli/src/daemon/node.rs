@@ -6,13 +6,14 @@ use super::log::Log;
 use super::plan::{NodePlan, Plan, Up};
 use super::python::Python;
 use super::{End, head, random, seconds_since_1970, uplink};
-use crate::failure::{Code, Failure, failed};
+use crate::failure::{Code, Failure, usage};
 use paceline_core::node::Config;
 use paceline_net::fds;
 use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves};
+use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_node::{Answers, Handle, Headless, Options, Uplink};
 use paceline_proto::question::NodeQuestion;
-use paceline_proto::{Incarnation, NodeId, Resources};
+use paceline_proto::{Address, Incarnation, NodeId, Part, Resources};
 use paceline_registry::{Lock, Node as Record, Place, machine};
 use serde_json::json;
 use std::sync::Arc;
@@ -56,7 +57,6 @@ pub async fn start(
         let text = format!("node {} of cluster {} runs already", wanted.name, place.name());
         return Err(Failure::new(Code::InUse, text).hint("--node-name lets a machine have several"));
     };
-    let total = resources(wanted, &python)?;
     let before = place.last_node(&wanted.name);
     let number = before.as_ref().and_then(|record| u64::from_str_radix(&record.node, 16).ok());
     let number = number.map_or_else(|| random().map(u64::from_le_bytes), Ok)?;
@@ -90,20 +90,25 @@ pub async fn start(
 
     let headless = Arc::new(AtomicBool::new(false));
     let ended_link = Arc::new(Notify::new());
+    let mut config = Config {
+        name: wanted.name.clone(),
+        // Those on this machine find the socket that costs least.
+        addresses: std::iter::once(Address::Unix(unix.clone())).chain(addresses).collect(),
+        spares: SPARES,
+        heartbeat: plan.heartbeat,
+        head_lost: plan.head_lost,
+        ends_without_head: matches!(head, HeadAt::There { .. }),
+        ..Config::new(NodeId(number), Incarnation(incarnation), Resources::default())
+    };
+    equip(&mut config, wanted)?;
+    let total = config.total;
     let options = Options {
-        config: Config {
-            name: wanted.name.clone(),
-            spares: SPARES,
-            heartbeat: plan.heartbeat,
-            head_lost: plan.head_lost,
-            ends_without_head: matches!(head, HeadAt::There { .. }),
-            ..Config::new(NodeId(number), Incarnation(incarnation), total)
-        },
+        config,
         command: python.command,
         variables: Vec::new(),
         uplink: way_up(&head),
         headless: on_headless(&headless, &ended_link),
-        answers: Some(answers(log.clone(), &record)),
+        answers: Some(answers(log.clone(), &record, &wanted.labels)),
     };
     let (service, handle) = paceline_node::service(options);
     let mut others = Vec::new();
@@ -182,18 +187,32 @@ impl Running {
     }
 }
 
-fn resources(plan: &NodePlan, python: &Python) -> Result<Resources, Failure> {
-    let cpus = plan.cpus.unwrap_or(python.cpus);
-    Resources::fractional_cpus(cpus)
-        .ok_or_else(|| failed(format!("{cpus} CPUs are more than a node can have")))
+/// Let the node have what the machine has and the plan wants of it.
+fn equip(config: &mut Config, plan: &NodePlan) -> Result<(), Failure> {
+    let wrong = |error: &dyn std::fmt::Display| usage(error.to_string());
+    let wanted = hardware::Settings {
+        cpus: plan.cpus,
+        gpus: plan.gpus.as_deref().map_or(Ok(Gpus::Auto), str::parse).map_err(|error| wrong(&error))?,
+        memory: plan.memory.as_deref().map_or(Ok(Memory::Auto), str::parse).map_err(|error| wrong(&error))?,
+        ..hardware::Settings::default()
+    };
+    for (name, amount) in &plan.resources {
+        let with = config.total.with(Part::Custom(name, *amount));
+        config.total = with.ok_or_else(|| usage(format!("a node cannot have {amount} of {name}")))?;
+    }
+    config.facts.labels.clone_from(&plan.labels);
+    config.facts.resources = plan.resources.iter().map(|(name, _)| name.clone()).collect();
+    let machine = hardware::find(&wanted).map_err(|error| wrong(&error))?;
+    machine.describe(config).map_err(|error| wrong(&error))
 }
 
 /// What the process around a node adds to its answers.
-fn answers(log: Log, record: &Record) -> Answers {
+fn answers(log: Log, record: &Record, labels: &[(String, String)]) -> Answers {
     let about = json!({
         "pid": record.pid,
         "host": super::plan::host_name(),
         "serves": record.address,
+        "labels": labels.iter().cloned().collect::<std::collections::BTreeMap<String, String>>(),
         "started": record.started,
     });
     Arc::new(move |question| match question {

@@ -3,7 +3,7 @@
 use super::task::{Charge, Lost, LostCause};
 use super::{Client, Effect, Outcome, TaskKey};
 use crate::Tick;
-use paceline_proto::{Death, DeathCause, LeaseId};
+use paceline_proto::{Death, DeathCause, LeaseId, OutOfMemory};
 
 /// What a death means for one call in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,7 @@ impl<Ticket: Clone> Client<Ticket> {
         charges.push(charge);
         let killed = charges.iter().filter(|charge| charge.cause != DeathCause::NodeLost).count();
         let asked_for = match charge.cause {
+            _ if matches!(charge.out_of_memory, OutOfMemory::Exceeded(_)) => task.retry_on.memory,
             DeathCause::NodeLost => task.retry_on.node_lost,
             _ => task.retry_on.slot_lost,
         };

@@ -68,11 +68,8 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut leases: Vec<Held> =
             self.leases.iter().map(|(_, lease)| Held { lease: lease.id, node: lease.node }).collect();
         leases.sort_unstable();
-        let (client, name, met) = (self.id, self.name.clone(), self.head.met);
-        out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met }));
-        if let Some(lease) = self.under {
-            out.push(Effect::ToHead(ClientToHead::Under { lease }));
-        }
+        let (client, name, met, under) = (self.id, self.name.clone(), self.head.met, self.under);
+        out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met, under }));
         self.say_programs(out);
         self.say_sharing(out);
         for (_, shape, queue) in self.shapes.iter() {

@@ -39,6 +39,13 @@ impl<Ticket: Clone> Client<Ticket> {
         task.sent = None;
         if reply.status == Status::Withdrawn {
             if task.ticket.is_some() {
+                if !call.withdrawing {
+                    // Nobody asked for it: what runs there waits for others, and takes nothing in meanwhile. That it
+                    // runs may have been said on a link that broke.
+                    let lease = &mut self.leases[key.0];
+                    let first = lease.in_flight().next().map(|first| first.seq);
+                    lease.long_running = first;
+                }
                 return self.requeue(call.task);
             }
             return self.finish_unplaced(call.task, Outcome::Cancelled, out);

@@ -34,11 +34,13 @@ pub struct RetryOn {
     pub timeout: bool,
     /// The user's own exceptions.
     pub raised: bool,
+    /// It took more memory than it had asked for, and would most likely do so again.
+    pub memory: bool,
 }
 
 impl Default for RetryOn {
     fn default() -> RetryOn {
-        RetryOn { slot_lost: true, node_lost: true, timeout: false, raised: false }
+        RetryOn { slot_lost: true, node_lost: true, timeout: false, raised: false, memory: false }
     }
 }
 

@@ -24,9 +24,9 @@ impl Head {
             client.heard = client.heard.map(|_| now);
         }
         match message {
-            ClientToHead::Hello { client, name, leases, met } => {
+            ClientToHead::Hello { client, name, leases, met, under } => {
                 if client == from && self.outranks(met, out) {
-                    self.on_hello(now, client, name, &leases, met, out);
+                    self.on_hello(now, client, name, &leases, met, under, out);
                 }
             }
             ClientToHead::Program { program, start } => self.on_program(from, program, start),
@@ -52,6 +52,7 @@ impl Head {
         name: String,
         named: &[Held],
         met: Option<Met>,
+        under: Option<LeaseId>,
         out: &mut Vec<Effect>,
     ) {
         let welcome = HeadToClient::Welcome { cluster: self.config.cluster, epoch: self.config.epoch };
@@ -65,6 +66,8 @@ impl Head {
         }
         self.tell_client(id, welcome, out);
         if reopened {
+            // Before it has anything: what it has counts as its family's.
+            under.into_iter().for_each(|lease| self.on_under(id, lease));
             self.reconcile_client(now, id, named, met, out);
         }
     }

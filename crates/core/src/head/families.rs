@@ -10,6 +10,8 @@ impl Head {
         (client.under, client.orphan) = (Some(lease), true);
         let held = |lease: &&Lease| lease.state.is_somebodys() && lease.client != id;
         let parent = self.leases.get(&lease).filter(held).map(|lease| &self.clients[&lease.client]);
+        // One whose own place is not known yet has none to give.
+        let parent = parent.filter(|parent| !parent.orphan);
         if let Some((root, depth)) =
             parent.map(|parent| (parent.root, parent.depth + 1)).filter(|it| it.0 != id)
         {
@@ -17,6 +19,8 @@ impl Head {
             let client = self.clients.get_mut(&id).expect("seen above");
             (client.root, client.depth, client.orphan) = (root, depth, false);
             self.join_family(id);
+            let own: Vec<LeaseId> = self.clients[&id].leases.values().flatten().copied().collect();
+            own.into_iter().for_each(|lease| self.place_under(lease));
         }
         self.note_hunger(id);
         self.dirty = true;

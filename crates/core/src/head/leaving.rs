@@ -2,9 +2,11 @@
 //!
 //! * LV-1: a node that leaves gets no further lease, and the clients of those it has are asked to give them back.
 //! * LV-2: it is told to go when it has no lease left, and counts as gone, for good, when its link is.
+//! * LV-4: tasks that wait for others hold up nobody for ever: when there is no node left on which what they wait for
+//!   could run, theirs goes as it is.
 //! * LV-3: a cluster that closes grants nothing; every node, also one that comes back meanwhile, is told to go.
 
-use super::{Effect, Head, LeaseState, NodeLink};
+use super::{Effect, Head, LeaseState, Node, NodeLink};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToClient, HeadToNode};
 use paceline_proto::{ClientId, LeaseId, NodeId};
@@ -31,12 +33,26 @@ impl Head {
 
     /// LV-2. Called at the end of each step.
     pub(super) fn dismiss(&mut self, out: &mut Vec<Effect>) {
-        let idle =
-            |id: &&NodeId| self.nodes.get(id).is_some_and(|node| node.leases.is_empty() && !node.dismissed);
-        let idle: Vec<NodeId> = self.leaving.iter().filter(idle).copied().collect();
+        if self.leaving.is_empty() {
+            return;
+        }
+        let stuck = self.is_stuck();
+        let over = |node: &Node| (node.leases.is_empty() || stuck) && !node.dismissed;
+        let idle = self.leaving.iter().filter(|id| self.nodes.get(id).is_some_and(over));
+        let idle: Vec<NodeId> = idle.copied().collect();
         for id in idle {
             self.say_goodbye(id, out);
         }
+    }
+
+    /// Whether everything that runs waits for something that can run nowhere (LV-4).
+    fn is_stuck(&self) -> bool {
+        let takes = |(id, node): (&NodeId, &Node)| {
+            matches!(node.link, NodeLink::Up { .. }) && !self.leaving.contains(id)
+        };
+        !self.nodes.iter().any(takes)
+            && !self.leases.is_empty()
+            && self.leases.values().all(|lease| lease.blocked)
     }
 
     fn say_goodbye(&mut self, id: NodeId, out: &mut Vec<Effect>) {

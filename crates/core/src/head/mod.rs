@@ -21,6 +21,7 @@ mod adoption;
 mod check;
 mod clients;
 mod devices;
+mod explain;
 mod families;
 mod fit;
 mod leases;
@@ -45,6 +46,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub use explain::Waits;
 pub use status::{LeaseStatus, NodeStatus, Status};
 
 /// How long silence may last, in heartbeats, before a node counts as lost.

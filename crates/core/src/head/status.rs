@@ -1,7 +1,7 @@
 //! What the head can tell about itself.
 
 use super::{Head, LeaseState, NodeLink};
-use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape};
+use paceline_proto::{ClientId, LeaseId, Names, NodeId, Resources, Shape};
 
 /// The cluster as the head sees it, in the order of ids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -10,6 +10,8 @@ pub struct Status {
     /// Clients by id and name.
     pub clients: Vec<(ClientId, String)>,
     pub leases: Vec<LeaseStatus>,
+    /// What custom resources are called.
+    pub names: Names,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,7 @@ pub struct LeaseStatus {
 impl Head {
     pub fn status(&self) -> Status {
         Status {
+            names: self.names.clone(),
             nodes: (self.nodes.iter())
                 .map(|(&node, entry)| NodeStatus {
                     node,

@@ -1,5 +1,6 @@
 //! The invariants, spelled out.
 
+use super::devices::Held;
 use super::places::PATIENCE;
 use super::{HeadLink, Node, Phase, State, Zygote};
 use paceline_proto::Resources;
@@ -18,6 +19,7 @@ impl Node {
     pub fn check(&self) -> Result<(), String> {
         self.check_leases()?;
         self.check_slots()?;
+        self.check_devices()?;
         let ended = self.short_of_memory.filter(|slot| !self.slots.contains_key(slot));
         ensure!(ended.is_none(), "MM-1: {ended:?} is gone and still waited for");
         self.check_numbers()
@@ -44,12 +46,20 @@ impl Node {
                 ensure!(slot.client == Some(lease.client), "ND-2: {id:?} of {:?} has {lease:?}", slot.client);
             }
             if let Some(lease) = slot.state.lease() {
-                ensure!(slot.program == lease.shape.program, "ND-7: {id:?} is of {:?}", slot.program);
+                ensure!(slot.program == lease.shape.program, "ND-8: {id:?} is of {:?}", slot.program);
+                ensure!(slot.held == Held::by(&lease), "ND-11: {id:?} has {:?}, not {lease:?}", slot.held);
             }
             let generic = slot.state == State::Generic;
             ensure!(!generic || slot.program.is_own(), "PR-4: {id:?} is kept ready");
             match slot.state {
-                State::Generic => ensure!(slot.client.is_none(), "ND-2: {id:?} is bound and generic"),
+                State::Generic => {
+                    ensure!(slot.client.is_none(), "ND-2: {id:?} is bound and generic");
+                    ensure!(
+                        slot.held == Held::default(),
+                        "ND-11: {id:?} is nobody's and has {:?}",
+                        slot.held
+                    );
+                }
                 State::Warm { .. } => ensure!(slot.client.is_some(), "ND-2: {id:?} is warm and nobody's"),
                 State::Leased(_) | State::Detaching { .. } | State::Ending { .. } => {}
             }
@@ -77,9 +87,11 @@ impl Node {
         ensure!(blocked <= self.config.max_blocked, "ND-7: {blocked} tasks wait for others");
         let idle_zygote = matches!(self.zygote, Zygote::Up { .. }) && self.places_rested();
         ensure!(!idle_zygote || self.generic() >= self.places(), "ND-5: {} generic slots", self.generic());
-        let waits_for_own = self.pending.iter().any(|lease| lease.shape.program.is_own());
+        let mut waiting = self.pending.iter().filter(|lease| self.devices_are_free(lease));
+        let waits_for_own = waiting.any(|lease| lease.shape.program.is_own());
         ensure!(!idle_zygote || !waits_for_own, "a lease waits for nothing");
-        let mut others = self.pending.iter().map(|lease| lease.shape.program).filter(|it| !it.is_own());
+        let waiting = self.pending.iter().filter(|lease| self.devices_are_free(lease));
+        let mut others = waiting.map(|lease| lease.shape.program).filter(|it| !it.is_own());
         ensure!(!others.any(|program| self.program_is_up(program)), "a lease waits for a program that is up");
         let most = Resources::cpus(1).times_in(&self.config.total) as usize + self.config.spares as usize;
         ensure!(self.generic() <= most, "{} generic slots", self.generic());

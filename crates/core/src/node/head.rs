@@ -150,6 +150,7 @@ impl Node {
             None if self.ends.iter().any(|(placement, _)| placement.lease == wanted.lease) => {}
             None if self.phase != Phase::Open
                 || !self.knows_program(wanted.shape.program)
+                || !self.has_devices(wanted.devices)
                 || !self.has_room(&wanted) =>
             {
                 out.push(Effect::ToHead(NodeToHead::Ended { lease: wanted.lease, death: None }));

@@ -1,5 +1,6 @@
 //! Which slot a lease gets, and how it is taken away again.
 
+use super::devices::Held;
 use super::{Effect, Node, State, Use};
 use crate::time::Tick;
 use paceline_proto::control::{NodeToHead, NodeToSlot};
@@ -11,7 +12,7 @@ impl Node {
         for wanted in std::mem::take(&mut self.pending) {
             match self.slot_for(now, &wanted, out) {
                 Some(slot) => self.lease(slot, wanted, out),
-                // Its program is not up. That is no reason for those of another to wait.
+                // Its program is not up, or its GPUs are not free yet. That is no reason for others to wait.
                 None => self.pending.push_back(wanted),
             }
         }
@@ -20,36 +21,49 @@ impl Node {
     /// A warm one, else a ready one, else one that is being forked, else a new one.
     fn slot_for(&mut self, now: Tick, wanted: &Use, out: &mut Vec<Effect>) -> Option<SlotId> {
         let program = wanted.shape.program;
+        // Only a process that has these GPUs already need not wait for them.
+        let free = self.devices_are_free(wanted);
         let rank = |slot: &super::Slot| match slot.state {
             _ if slot.program != program => None,
-            State::Warm { needs, devices, .. }
+            State::Warm { needs, .. }
                 if slot.client == Some(wanted.client)
-                    && (needs, devices) == (wanted.shape.needs, wanted.devices) =>
+                    && (needs, slot.held.devices) == (wanted.shape.needs, wanted.devices) =>
             {
                 Some(0)
             }
-            State::Generic if slot.ready => Some(1),
-            State::Generic => Some(2),
+            State::Generic if free && slot.ready => Some(1),
+            State::Generic if free => Some(2),
             _ => None,
         };
         let ranked = self.slots.iter().filter_map(|(&id, slot)| Some((rank(slot)?, id)));
-        ranked.min().map(|(_, id)| id).or_else(|| match program.is_own() {
+        if let Some((_, id)) = ranked.min() {
+            return Some(id);
+        }
+        match program.is_own() {
+            _ if !free => {
+                self.free_devices(now, wanted, out);
+                None
+            }
             true => self.fork(now, out),
             false => self.fork_of(now, program, out),
-        })
+        }
     }
 
     fn lease(&mut self, id: SlotId, wanted: Use, out: &mut Vec<Effect>) {
+        let devices = self.ids_of(wanted.devices);
         let slot = self.slots.get_mut(&id).expect("chosen among the slots");
         slot.state = State::Leased(wanted);
         slot.blocked = false;
         slot.way = None;
         if slot.client.is_none() {
             slot.client = Some(wanted.client);
+            slot.held = Held::by(&wanted);
             let total = self.config.total;
             let (needs, own) = (wanted.shape.needs, wanted.shape.program.is_own());
-            let devices = wanted.devices;
             let bind = NodeToSlot::Bind { client: wanted.client, needs, total, own, devices };
+            if needs.memory() > 0 {
+                out.push(Effect::Confine { slot: id, limit: needs.memory() });
+            }
             out.push(Effect::ToSlot { slot: id, message: bind, connection: None });
         }
         out.push(Effect::ToHead(NodeToHead::Placed { lease: wanted.lease, slot: id }));
@@ -95,7 +109,7 @@ impl Node {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         match slot.state {
             State::Detaching { lease: held, .. } if held.lease == lease => {
-                slot.state = State::Warm { needs: held.shape.needs, devices: held.devices, until };
+                slot.state = State::Warm { needs: held.shape.needs, until };
                 slot.blocked = false;
                 slot.served = true;
                 self.report(held, id, None, out);

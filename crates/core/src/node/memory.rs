@@ -3,9 +3,22 @@
 //! * MM-1: only a slot at work is ended, the largest; one at a time, and the next when it is gone.
 //! * MM-2: nothing is ended while slots have less than a quarter of the memory: then others are the reason, and ending
 //!   slots would help nobody.
+//! * MM-3: a slot that has more than its lease asked for is ended, whatever else is free, once.
 
-use super::{Effect, Node, State};
+use super::{Effect, Node, Slot, State};
 use paceline_proto::SlotId;
+
+/// What bounds the memory of a node's slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MemoryBound {
+    /// What the machine has, or the nearest of the control groups that the node is in.
+    #[default]
+    Machine,
+    /// So many bytes for all slots together.
+    Slots(u64),
+    /// Nobody looks.
+    Nothing,
+}
 
 /// From this share of the limit on, in percent, something has to go.
 const TIGHT: u64 = 95;
@@ -35,6 +48,34 @@ impl Node {
         if let Some(&(slot, _)) = largest {
             self.short_of_memory = Some(slot);
             out.push(Effect::EndForMemory { slot, limit });
+        }
+    }
+
+    /// The slots at work whose tasks have said how much memory they need, and how much that is.
+    pub fn limits(&self) -> impl Iterator<Item = (SlotId, u64)> {
+        self.slots.iter().filter_map(|(&id, slot)| Some((id, slot.limit()?)))
+    }
+
+    /// These slots have so many bytes, with all they have started.
+    pub(super) fn on_sizes(&mut self, sizes: &[(SlotId, u64)], out: &mut Vec<Effect>) {
+        for &(id, used) in sizes {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            if let Some(limit) = slot.limit().filter(|limit| used > *limit) {
+                slot.exceeded = true;
+                out.push(Effect::Exceeded { slot: id, used, limit });
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// How much it may have; none if nobody said, if it is not at work, or if it is to end for this already.
+    fn limit(&self) -> Option<u64> {
+        match self.state {
+            State::Leased(lease) | State::Detaching { lease, .. } if self.pid.is_some() && !self.exceeded => {
+                Some(lease.shape.needs.memory()).filter(|limit| *limit > 0)
+            }
+            _ => None,
         }
     }
 }

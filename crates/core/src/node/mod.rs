@@ -17,9 +17,12 @@
 //!   at most lately, as long as the leases alone do not.
 //! * ND-7: a task that waits for others does not need its CPUs; at most `max_blocked` do so at once.
 //! * ND-8: a slot is of one program for life, and ends with that program's zygote.
+//! * ND-11: a slot has the GPUs it was bound to until its process is gone, warm and ending ones too: whoever gets them
+//!   next finds nobody there.
 
 mod blocked;
 mod check;
+mod devices;
 mod head;
 mod leases;
 mod leaving;
@@ -33,6 +36,7 @@ mod tests;
 
 use crate::alarm::Alarm;
 use crate::time::Tick;
+use devices::Held;
 use paceline_proto::control::{HeadToNode, Met, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
 use paceline_proto::{
     Address, ClientId, Death, Devices, Epoch, Facts, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId,
@@ -43,6 +47,7 @@ use programs::Program;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+pub use memory::MemoryBound;
 pub use status::{SlotState, SlotStatus, Status};
 
 /// How long silence may last, in heartbeats, before the link to the head counts as dead.
@@ -59,6 +64,10 @@ pub struct Config {
     pub addresses: Vec<Address>,
     /// What the machine is like.
     pub facts: Facts,
+    /// What user code knows its GPUs by, in the order of their numbers; those themselves if nothing is said.
+    pub gpu_ids: Vec<u8>,
+    /// What its slots may have of memory together, before the largest is ended. The shell looks.
+    pub memory: MemoryBound,
     /// Generic slots kept ready beyond the CPUs.
     pub spares: u64,
     pub heartbeat: Duration,
@@ -89,6 +98,8 @@ impl Config {
             total,
             addresses: Vec::new(),
             facts: Facts::default(),
+            gpu_ids: Vec::new(),
+            memory: MemoryBound::Machine,
             spares: 0,
             heartbeat: Duration::from_secs(2),
             head_lost: Duration::from_secs(60),
@@ -146,6 +157,8 @@ pub enum Event {
         limit: u64,
         slots: Vec<(SlotId, u64)>,
     },
+    /// These slots have so many bytes, with all they have started: of those that [`Node::limits`] names.
+    Sizes(Vec<(SlotId, u64)>),
     /// The node is to end.
     Close,
     /// It is to end when what it runs has come to its end, or after this long.
@@ -194,6 +207,17 @@ pub enum Effect {
         slot: SlotId,
         limit: u64,
     },
+    /// Kill the slot's process group, and say of its death that it had more than its `limit`.
+    Exceeded {
+        slot: SlotId,
+        used: u64,
+        limit: u64,
+    },
+    /// See to it that the slot cannot have much more than this many bytes, if the system helps.
+    Confine {
+        slot: SlotId,
+        limit: u64,
+    },
     /// Pass this connection on to the node at these addresses, where it is for this lease.
     Relay {
         connection: u64,
@@ -235,7 +259,7 @@ pub struct Node {
     programs: BTreeMap<ProgramId, Program>,
     slots: BTreeMap<SlotId, Slot>,
     forked: u64,
-    /// Leases without a slot: there is no zygote, or their place backs off.
+    /// Leases without a slot: there is no zygote, their place backs off, or a process that had their GPUs still ends.
     pending: VecDeque<Use>,
     /// Leases of other nodes whose data connections come here, and where those nodes are.
     relays: BTreeMap<LeaseId, Vec<Address>>,
@@ -293,8 +317,12 @@ struct Slot {
     served: bool,
     /// Whose it is; for life.
     client: Option<ClientId>,
+    /// The GPUs it may hold; for life.
+    held: Held,
     /// Its task waits for others.
     blocked: bool,
+    /// It is to end because it had more memory than it may.
+    exceeded: bool,
     /// How its lease's data connection came, if one did.
     way: Option<Way>,
     state: State,
@@ -311,7 +339,6 @@ enum State {
     },
     Warm {
         needs: Resources,
-        devices: Devices,
         until: Tick,
     },
     /// Told to leave, and killed at that time, or already killed.
@@ -383,6 +410,7 @@ impl Node {
             }
             Event::Output { slot, stream, text } => self.on_output(slot, stream, text, out),
             Event::Memory { used, limit, slots } => self.on_memory(used, limit, &slots, out),
+            Event::Sizes(sizes) => self.on_sizes(&sizes, out),
             Event::Close => self.on_close(now, out),
             Event::Leave { within } => self.on_leave(now, within, out),
             Event::Tick => {}

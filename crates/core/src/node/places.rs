@@ -82,7 +82,8 @@ impl Node {
             Zygote::Starting { .. } => return None,
             Zygote::Up { .. } => {}
         }
-        let own = self.pending.iter().any(|lease| lease.shape.program.is_own());
+        let mut waiting = self.pending.iter().filter(|lease| self.devices_are_free(lease));
+        let own = waiting.any(|lease| lease.shape.program.is_own());
         let short = own || self.generic() < self.places();
         let place = self.backs_off(self.free_place()).filter(|until| *until > now);
         if short {

@@ -6,6 +6,7 @@
 //! * PR-3: the head hears that a program failed before it hears that the leases ended, or it would place them again.
 //! * PR-4: no slot of another program is kept ready: only leases and what is warm after them count.
 
+use super::devices::Held;
 use super::places::PATIENCE;
 use super::{Effect, HeadLink, Node, Phase, Slot, State};
 use crate::time::Tick;
@@ -112,7 +113,9 @@ impl Node {
             ready: false,
             served: false,
             client: None,
+            held: Held::default(),
             blocked: false,
+            exceeded: false,
             way: None,
             state,
         };

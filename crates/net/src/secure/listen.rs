@@ -208,11 +208,10 @@ async fn see(socket: OwnedFd, door: &Door, unix: bool) -> Result<Accepted, Failu
     };
     match (header.kind, door.serves, &door.keys) {
         (Kind::Data | Kind::Relayed, Serves::Node, _) => {
-            let way = match (known.is_some(), header.kind) {
+            let way = match (unix, header.kind) {
                 (true, Kind::Data) => Way::Unix,
-                (_, Kind::Relayed) => Way::Relayed,
-                (false, _) => Way::Tls,
-                (true, _) => Way::Relayed,
+                (false, Kind::Data) => Way::Tls,
+                _ => Way::Relayed,
             };
             Ok(Accepted::Data { socket: talk.into_descriptor(), lease: LeaseId(header.id), way })
         }

@@ -246,3 +246,62 @@ pub(crate) async fn check_lease<S: Socket>(talk: &mut Talk<S>, secret: &[u8; 32]
     say(talk, Verdict::Good, code).await?;
     Ok(Proved(()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fds;
+    use crate::secure::session;
+    use crate::secure::talk::{Waiting, at_once};
+    use rustix::fd::OwnedFd;
+    use std::time::Instant;
+
+    const SECRET: [u8; 32] = [5; 32];
+
+    /// One side of a session.
+    fn talk(socket: OwnedFd, listens: bool) -> Talk<Waiting> {
+        let mut talk = Talk::new(Waiting { socket, until: Instant::now() + Duration::from_secs(10) });
+        let connection = if listens { session::server() } else { session::client() };
+        at_once(async {
+            talk.begin(connection.unwrap()).await.unwrap();
+            talk.handshake().await.unwrap();
+        });
+        talk
+    }
+
+    fn dialer() -> (OwnedFd, std::thread::JoinHandle<Result<Proved, Failure>>) {
+        let (near, far) = fds::pair().unwrap();
+        let dialing = std::thread::spawn(move || at_once(show_lease(&mut talk(near, false), &SECRET)));
+        (far, dialing)
+    }
+
+    #[test]
+    fn one_that_takes_any_proof_is_an_impostor() {
+        let (far, dialing) = dialer();
+        at_once(async {
+            let mut talk = talk(far, true);
+            let proof: [u8; PROOF] = talk.receive().await.unwrap();
+            // What it was told it can say, but that is not the code of its side.
+            let code = proof[16..].try_into().unwrap();
+            say(&mut talk, Verdict::Good, code).await.unwrap();
+        });
+        assert!(matches!(dialing.join().unwrap(), Err(Failure::Impostor)), "PR-1");
+    }
+
+    #[test]
+    fn a_proof_is_worth_nothing_in_another_session() {
+        let (far, dialing) = dialer();
+        let (near, head) = fds::pair().unwrap();
+        let listening = std::thread::spawn(move || at_once(check_lease(&mut talk(head, true), &SECRET)));
+        // One in between has a session with each, and passes on what they say.
+        let (mut there, mut here) = (talk(far, true), talk(near, false));
+        at_once(async {
+            let proof: [u8; PROOF] = there.receive().await.unwrap();
+            here.send(&proof).await.unwrap();
+            let answer: [u8; ANSWER] = here.receive().await.unwrap();
+            there.send(&answer).await.unwrap();
+        });
+        let refused = |proof| matches!(proof, Err(Failure::Refused(Method::Lease, Verdict::Wrong)));
+        assert!(refused(listening.join().unwrap()) && refused(dialing.join().unwrap()), "PR-1");
+    }
+}

@@ -1,6 +1,6 @@
 //! How many CPUs this process may use.
 
-use super::groups::{self, Group};
+use paceline_net::cgroup::{self, Group};
 use std::path::Path;
 
 /// The least that affinity, control groups and Slurm allow.
@@ -18,7 +18,7 @@ pub fn usable_under(root: &Path, affinity: u64, variable: impl Fn(&str) -> Optio
     let slurm = ["SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"]
         .into_iter()
         .filter_map(|name| variable(name)?.trim().parse::<u64>().ok().filter(|count| *count > 0));
-    let quotas = groups::of(root, "cpu").into_iter().filter_map(|group| quota(&group));
+    let quotas = cgroup::of(root, "cpu").into_iter().filter_map(|group| quota(&group));
     quotas.chain(slurm).fold(affinity, u64::min).max(1)
 }
 

@@ -1,14 +1,18 @@
 //! How much memory this process may use.
 
-use super::groups::{self, Group};
 use super::{NotASize, read, size};
+use paceline_core::node::MemoryBound;
+use paceline_net::cgroup::{self, Group};
 use std::path::Path;
 use std::str::FromStr;
+
+/// Says how much memory slots may have, where nothing else does.
+pub const SETTING: &str = "PACELINE_MEMORY_LIMIT";
 
 /// How much of the memory slots may have together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Memory {
-    /// What the machine, control groups and Slurm allow.
+    /// What `PACELINE_MEMORY_LIMIT` says, else what the machine, control groups and Slurm allow.
     #[default]
     Auto,
     Bytes(u64),
@@ -20,13 +24,21 @@ pub enum Memory {
 const ENDLESS: u64 = 1 << 50;
 
 impl Memory {
-    /// As much as can be promised to tasks.
-    pub fn bytes(self) -> u64 {
-        match self {
-            Memory::Auto => usable(),
-            Memory::Bytes(bytes) => bytes,
-            Memory::Unlimited => ENDLESS,
+    /// As much as can be promised to tasks, and what is looked at while they run.
+    pub fn found(self) -> (u64, MemoryBound) {
+        match if self == Memory::Auto { Memory::of_environment() } else { self } {
+            Memory::Auto => (usable(), MemoryBound::Machine),
+            Memory::Bytes(bytes) => (bytes, MemoryBound::Slots(bytes)),
+            Memory::Unlimited => (ENDLESS, MemoryBound::Nothing),
         }
+    }
+
+    fn of_environment() -> Memory {
+        let Ok(text) = std::env::var(SETTING) else { return Memory::Auto };
+        text.parse().unwrap_or_else(|error| {
+            tracing::warn!(%error, "{SETTING} says nothing");
+            Memory::Auto
+        })
     }
 }
 
@@ -52,7 +64,7 @@ pub fn usable() -> u64 {
 }
 
 fn usable_under(root: &Path, variable: impl Fn(&str) -> Option<String>) -> u64 {
-    let groups = groups::of(root, "memory").into_iter().filter_map(|group| limit(&group));
+    let groups = cgroup::of(root, "memory").into_iter().filter_map(|group| limit(&group));
     // In megabytes. What a job step may have is said per node or per CPU.
     let number = |name: &str| variable(name)?.trim().parse::<u64>().ok().filter(|count| *count > 0);
     let per_cpu = || Some(number("SLURM_MEM_PER_CPU")? * number("SLURM_CPUS_ON_NODE")?);
@@ -153,6 +165,8 @@ mod tests {
         assert_eq!("123456".parse(), Ok(Memory::Bytes(123_456)));
         assert_eq!("0".parse::<Memory>(), Err(NotASize { text: "0".into() }));
         assert!("much".parse::<Memory>().is_err());
-        assert!(Memory::Unlimited.bytes() > Memory::Auto.bytes());
+        assert_eq!(" 300 MB".parse(), Ok(Memory::Bytes(300 << 20)));
+        assert_eq!(Memory::Bytes(7).found(), (7, MemoryBound::Slots(7)));
+        assert_eq!(Memory::Unlimited.found(), (ENDLESS, MemoryBound::Nothing));
     }
 }

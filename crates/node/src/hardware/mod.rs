@@ -11,21 +11,23 @@
 
 mod cpus;
 mod gpus;
-pub(crate) mod groups;
 mod memory;
 mod size;
 
 pub use cpus::{usable as usable_cpus, usable_under as usable_cpus_under};
 pub use gpus::{FAKE as FAKE_GPUS, Gpu, Gpus};
-pub use memory::{Memory, usable as usable_memory};
+pub use memory::{Memory, SETTING as MEMORY_LIMIT, usable as usable_memory};
 pub use size::{NotASize, size};
 
+use paceline_core::node::{self, MemoryBound};
+use paceline_proto::{Device, Part};
 use thiserror::Error;
 
 /// What the user wants of this machine; by default, all that may be used.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Settings {
-    pub cpus: Option<u64>,
+    /// Slots may be given more than there are; they share.
+    pub cpus: Option<f64>,
     pub gpus: Gpus,
     /// GPUs with less free memory than this are left alone.
     pub gpu_memory: u64,
@@ -35,16 +37,34 @@ pub struct Settings {
 /// What there is.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
-    pub cpus: u64,
-    /// In bytes.
+    pub cpus: f64,
+    /// In bytes: what can be promised to tasks.
     pub memory: u64,
+    /// What is looked at while they run.
+    pub bound: MemoryBound,
     /// In the order of the bus.
     pub gpus: Vec<Gpu>,
+}
+
+impl Machine {
+    /// Let a node have this, beside what else its configuration says.
+    pub fn describe(&self, config: &mut node::Config) -> Result<(), Error> {
+        let total =
+            config.total.with(Part::Cpus(self.cpus)).ok_or(Error::Cpus { count: self.cpus.to_string() })?;
+        config.total = total.and_gpus(self.gpus.len() as u64).and_memory(self.memory);
+        config.memory = self.bound;
+        // What others use of a GPU is not there for our tasks.
+        config.facts.devices = self.gpus.iter().map(|gpu| Device { memory: gpu.free }).collect();
+        config.gpu_ids = self.gpus.iter().map(|gpu| u8::try_from(gpu.id).expect("there are few")).collect();
+        Ok(())
+    }
 }
 
 /// The machine does not have what was asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum Error {
+    #[error("a node cannot have {count} CPUs")]
+    Cpus { count: String },
     #[error("there is no GPU {missing} here: {present}")]
     NoSuchGpu { missing: u64, present: String },
     #[error("GPU {id} is named twice")]
@@ -59,9 +79,11 @@ pub enum Error {
 
 /// Look at the machine. What is named in the settings is checked against it.
 pub fn find(settings: &Settings) -> Result<Machine, Error> {
+    let (memory, bound) = settings.memory.found();
     Ok(Machine {
-        cpus: settings.cpus.unwrap_or_else(usable_cpus),
-        memory: settings.memory.bytes(),
+        cpus: settings.cpus.unwrap_or_else(|| usable_cpus() as f64),
+        memory,
+        bound,
         gpus: gpus::find(&settings.gpus, settings.gpu_memory)?,
     })
 }

@@ -1,10 +1,12 @@
 //! A cluster as a Rust program uses it.
 
-use super::target::Target;
+use super::target::Target as Call;
 use super::task::{self, Task};
 use super::{Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
-use crate::{FunctionId, Limits, Resources, Session};
+use crate::remote::{Credentials, Target};
+use crate::{FunctionId, Limits, ProgramId, Resources, Session, Start};
+use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -35,6 +37,8 @@ pub struct Cluster {
     functions: RwLock<HashMap<TypeId, FunctionId>>,
     /// What runs Python functions, if somebody said so.
     pub(crate) interpreter: Option<PathBuf>,
+    /// What its tasks are functions of: this program, as the cluster knows it.
+    program: ProgramId,
 }
 
 /// How large a cluster is to be.
@@ -42,6 +46,8 @@ pub struct Cluster {
 #[must_use = "start() starts it"]
 pub struct Builder {
     cpus: Option<u64>,
+    gpus: Gpus,
+    memory: Memory,
     name: Option<String>,
     queue_tasks: Option<usize>,
     queue_bytes: Option<usize>,
@@ -53,6 +59,16 @@ impl Builder {
     /// How many tasks run at once, each in a process of its own. All CPUs this process may use, unless told.
     pub fn cpus(self, cpus: u64) -> Builder {
         Builder { cpus: Some(cpus), ..self }
+    }
+
+    /// Which GPUs of this machine tasks may have; by default all.
+    pub fn gpus(self, gpus: Gpus) -> Builder {
+        Builder { gpus, ..self }
+    }
+
+    /// How much memory tasks may have together; by default as much as this process may use.
+    pub fn memory(self, memory: Memory) -> Builder {
+        Builder { memory, ..self }
     }
 
     /// What the cluster is called in its status.
@@ -93,15 +109,8 @@ impl Builder {
 
     /// Start it. Returns at once: slots come up in the background.
     pub fn start(self) -> Result<Cluster> {
-        if current::in_slot() {
-            return Err(Error::InSlot);
-        }
-        if !slot_main::initialised() {
-            // Started again as a zygote, this program would start yet another one.
-            return Err(Error::NotInitialised);
-        }
-        task::registry().map_err(|name| Error::SameName { name })?;
-        let cpus = self.cpus.unwrap_or_else(paceline_node::hardware::usable_cpus);
+        prepare()?;
+        let cpus = self.cpus.unwrap_or_else(hardware::usable_cpus);
         if cpus == 0 {
             return Err(Error::NotANumberOfCpus { cpus: 0.0 });
         }
@@ -110,20 +119,18 @@ impl Builder {
             more: Resources::default(),
             resources: Vec::new(),
             cpus,
+            gpus: self.gpus,
+            memory: self.memory,
             spares: SPARES,
             command: slot_main::command(),
             variables: slot_main::variables(),
             name: self.name.unwrap_or_else(|| "embedded".into()),
         };
-        let directory = std::env::current_dir().map_err(|error| Error::Start(Arc::new(error)))?;
-        let directory = directory.to_string_lossy().into_owned();
-        // Python slots fill in how many there are, where the user has not said.
-        let unset = THREAD_COUNTS.iter().filter(|name| std::env::var_os(name).is_none());
-        let variables = unset.map(|name| ((*name).to_owned(), "1".to_owned())).collect();
-        let around = Environment { directory, path: Vec::new(), variables };
+        let around = surroundings()?;
         let session = Session::embedded(config, around, Arc::new(|run| run()), Arc::new(print), limits)
             .map_err(|error| Error::Start(Arc::new(error)))?;
-        Ok(Cluster { session, functions: RwLock::default(), interpreter: self.python })
+        let (functions, program) = (RwLock::default(), ProgramId::OWN);
+        Ok(Cluster { session, functions, interpreter: self.python, program })
     }
 }
 
@@ -131,6 +138,29 @@ impl Cluster {
     /// A cluster on this machine, with as many slots as there are usable CPUs.
     pub fn connect() -> Result<Cluster> {
         Cluster::embedded().start()
+    }
+
+    /// The cluster at an address, such as `10.0.0.5:7077`, or `auto` for the one of this user on this machine. Its nodes
+    /// start this program by the path it has here, for slots that are processes of it.
+    ///
+    /// ```no_run
+    /// # fn main() -> paceline::Result<()> {
+    /// let cluster = paceline::Cluster::connect_to("10.0.0.5:7077", paceline::Credentials::Found)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_to(address: &str, credentials: Credentials) -> Result<Cluster> {
+        prepare()?;
+        let name = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_owned()));
+        let name = name.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let failed = |error| Error::Connect(Arc::new(error));
+        let target = Target::new(address, credentials, name, None).map_err(failed)?;
+        let (around, limits) = (surroundings()?, Limits::default());
+        let session = Session::remote(target, around, Arc::new(|run| run()), Arc::new(print), limits);
+        let session = session.map_err(failed)?;
+        let start = Start { command: slot_main::command(), variables: slot_main::variables() };
+        let program = session.program(start);
+        Ok(Cluster { session, functions: RwLock::default(), interpreter: None, program })
     }
 
     /// A cluster inside this process, of a size to be chosen.
@@ -192,7 +222,7 @@ impl Cluster {
         self.target::<T>(options)?.map(items)
     }
 
-    fn target<T: Task>(&self, options: Options) -> Result<Target> {
+    fn target<T: Task>(&self, options: Options) -> Result<Call> {
         if self.session.is_closed() {
             return Err(Error::Closed);
         }
@@ -202,8 +232,9 @@ impl Cluster {
             self.functions.write().insert(TypeId::of::<T>(), function);
             function
         });
-        let submission = options.submission(function)?;
-        Ok(Target { session: self.session.clone(), submission, name: T::NAME, chunk: options.chunk() })
+        let mut submission = options.submission(function)?;
+        submission.shape.program = self.program;
+        Ok(Call { session: self.session.clone(), submission, name: T::NAME, chunk: options.chunk() })
     }
 
     /// How many CPUs it was started with.
@@ -227,6 +258,28 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.session.close();
     }
+}
+
+/// Whether this process may be the client of a cluster at all.
+fn prepare() -> Result<()> {
+    if current::in_slot() {
+        return Err(Error::InSlot);
+    }
+    if !slot_main::initialised() {
+        // Started again as a zygote, this program would start yet another one.
+        return Err(Error::NotInitialised);
+    }
+    task::registry().map(drop).map_err(|name| Error::SameName { name })
+}
+
+/// Where user code finds itself.
+fn surroundings() -> Result<Environment> {
+    let directory = std::env::current_dir().map_err(|error| Error::Start(Arc::new(error)))?;
+    let directory = directory.to_string_lossy().into_owned();
+    // Python slots fill in how many there are, where the user has not said.
+    let unset = THREAD_COUNTS.iter().filter(|name| std::env::var_os(name).is_none());
+    let variables = unset.map(|name| ((*name).to_owned(), "1".to_owned())).collect();
+    Ok(Environment { directory, path: Vec::new(), variables })
 }
 
 /// Show what tasks print, with the number of the slot before each line.

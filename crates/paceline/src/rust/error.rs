@@ -72,6 +72,8 @@ pub enum Error {
     SameName { name: &'static str },
     #[error("the cluster could not be started: {0}")]
     Start(Arc<io::Error>),
+    #[error("{0}")]
+    Connect(Arc<crate::remote::Error>),
 }
 
 fn listed(known: &[String]) -> String {
@@ -99,6 +101,7 @@ impl fmt::Display for Death {
         }
         let (said, memory) = match self.out_of_memory {
             OutOfMemory::Yes(memory) => ("out of memory", memory),
+            OutOfMemory::Exceeded(memory) => ("it took more memory than it may", memory),
             OutOfMemory::Likely(memory) => ("likely out of memory", memory),
             OutOfMemory::No => return Ok(()),
         };
@@ -135,13 +138,16 @@ impl Error {
             Error::InSlot => "in-slot",
             Error::SameName { .. } => "same-name",
             Error::Start(_) => "not-started",
+            Error::Connect(_) => "connection-failed",
         }
     }
 
     /// What may help, if anything is known to.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            Error::Failed { .. } | Error::Cancelled { .. } | Error::Start(_) => return None,
+            Error::Failed { .. } | Error::Cancelled { .. } | Error::Start(_) | Error::Connect(_) => {
+                return None;
+            }
             Error::Panicked { .. } => "the slot lives on; the location is in the task's own code",
             Error::SlotDied { .. } => "allow more retries if the task is safe to run again",
             Error::Poison { .. } => "look for abort, exit, stack overflow or memory in the task",

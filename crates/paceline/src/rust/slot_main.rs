@@ -146,6 +146,9 @@ impl Slot {
             // User code may have threads by now, so its variables stay what they are.
             return;
         }
+        for (name, value) in self.runtime.device_variables() {
+            fork::set_variable(name, &value);
+        }
         // The client names those that its user has not set; how many there are is known only here.
         let threads = self.runtime.needs().map_or(1, |needs| needs.threads()).to_string();
         for (name, _) in

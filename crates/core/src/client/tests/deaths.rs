@@ -183,7 +183,8 @@ fn a_slot_that_ended_to_stop_a_call_is_no_charge() {
 
 #[test]
 fn deaths_repeat_only_what_was_asked_for() {
-    let retry_on = RetryOn { slot_lost: false, node_lost: false, timeout: false, raised: false };
+    let retry_on =
+        RetryOn { slot_lost: false, node_lost: false, timeout: false, raised: false, memory: false };
     let mut bench = Bench::with_leases(1);
     bench.submit_as(|spec| Spec { retry_on, ..spec });
     bench.said(A);
@@ -194,4 +195,27 @@ fn deaths_repeat_only_what_was_asked_for() {
     bench.said(A);
     let charges = vec![charge(1, DeathCause::NodeLost)];
     assert_eq!(bench.node_lost(1), [close(A), lost(1, LostCause::NodeLost, 1, charges)]);
+}
+
+/// The slot of this lease is ended because its call had more memory than it may.
+fn exceeded(bench: &mut Bench, lease: u64) -> (Vec<Effect<u64>>, Charge) {
+    let out_of_memory = OutOfMemory::Exceeded(MemoryUse { peak: 11, limit: 10 });
+    let death = Death { cause: KILLED, out_of_memory, running: Some(Seq(1)), finished: Seq(0) };
+    let effects = bench.head_says(HeadToClient::Ended { lease: LeaseId(lease.into()), death });
+    (effects, Charge { out_of_memory, ..charge(lease, KILLED) })
+}
+
+#[test]
+fn who_took_more_memory_than_it_may_would_do_so_again() {
+    let mut bench = Bench::with_leases(1);
+    bench.submit_as(|spec| Spec { retries: 3, ..spec });
+    bench.said(A);
+    let (effects, charge) = exceeded(&mut bench, 1);
+    assert_eq!(effects, [close(A), lost(1, LostCause::SlotDied, 1, vec![charge])]);
+    let mut bench = Bench::with_leases(1);
+    let retry_on = RetryOn { memory: true, ..RetryOn::default() };
+    bench.submit_as(|spec| Spec { retries: 1, retry_on, ..spec });
+    bench.said(A);
+    assert_eq!(exceeded(&mut bench, 1).0, [close(A)], "unless it was asked for");
+    assert_eq!(next_run(&mut bench, 2), "run 1=1/2");
 }

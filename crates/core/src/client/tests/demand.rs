@@ -107,6 +107,7 @@ fn after_a_break_the_head_hears_how_things_stand() {
         name: "bench".into(),
         leases: [1, 2].map(|lease| Held { lease: LeaseId(lease), node: NodeId(1) }).to_vec(),
         met: None,
+        under: None,
     };
     assert_eq!(bench.handle(Event::HeadUp), [Effect::ToHead(hello), want(4)]);
 }

@@ -68,6 +68,7 @@ fn leases_of_another_cluster_or_given_up_by_this_head_are_ended() {
         name: String::new(),
         leases: vec![Held { lease: lease(101), node: N1 }],
         met: Some(other),
+        under: None,
     };
     assert!(bench.client_says(A, hello).contains(&ended(A, 101, node_lost())));
 }

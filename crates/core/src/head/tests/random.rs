@@ -175,7 +175,8 @@ impl Model {
         }
         client.up = true;
         let leases = client.leases.iter().map(|&lease| Held { lease, node: NodeId(1) }).collect();
-        let hello = ClientToHead::Hello { client: id, name: String::new(), leases, met: Some(met(1)) };
+        let hello =
+            ClientToHead::Hello { client: id, name: String::new(), leases, met: Some(met(1)), under: None };
         self.handle(Event::FromClient(id, hello));
     }
 

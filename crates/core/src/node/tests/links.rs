@@ -208,3 +208,19 @@ fn connections_for_another_nodes_lease_are_passed_on_until_it_is_over() {
     assert_eq!(bench.end(70), [], "its end is its own node's to tell");
     assert_eq!(bench.connect(51, 70), [Effect::Refuse { connection: 51 }]);
 }
+
+#[test]
+fn a_slot_is_told_the_secret_of_connections_from_elsewhere_only() {
+    let mut bench = Bench::ready(1);
+    bench.place(7, A, one());
+    let secrets = [(Way::Unix, None), (Way::Tls, Some(SECRET)), (Way::Relayed, Some(SECRET))];
+    for (connection, (way, secret)) in (1..).zip(secrets) {
+        let lease = LeaseId(7);
+        let message = NodeToSlot::Attach { lease, secret };
+        let attach = Effect::ToSlot { slot: SlotId(1), message, connection: Some(connection) };
+        assert_eq!(bench.handle(Event::Connection { connection, lease, way }), [attach]);
+        assert_eq!(bench.node.status().slots[0].way, Some(way));
+    }
+    let unknown = Event::Connection { connection: 9, lease: LeaseId(8), way: Way::Tls };
+    assert_eq!(bench.handle(unknown), [Effect::Refuse { connection: 9 }]);
+}

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::random::Random;
+use paceline_proto::Part;
+use paceline_proto::resources::UNIT;
 use std::collections::BTreeSet;
 
 fn broken() -> StartError {
@@ -23,7 +25,8 @@ struct Model {
     /// Messages to slots that are not forked yet.
     early: BTreeMap<SlotId, VecDeque<NodeToSlot>>,
     /// Leases that the head placed and has not seen ending.
-    leases: BTreeSet<LeaseId>,
+    leases: BTreeMap<LeaseId, (Shape, Devices)>,
+    gpus: u64,
     connections: u64,
     /// Nothing goes wrong any more.
     works: bool,
@@ -41,11 +44,14 @@ impl Model {
             requests: VecDeque::new(),
             processes: BTreeMap::new(),
             early: BTreeMap::new(),
-            leases: BTreeSet::new(),
+            leases: BTreeMap::new(),
+            gpus: seed % 5,
             connections: 0,
             works: false,
             closed: false,
         };
+        let total = &mut model.bench.node.config.total;
+        *total = total.and_gpus(model.gpus);
         model.handle(Event::Tick);
         model
     }
@@ -95,13 +101,15 @@ impl Model {
                     inbox.push_back(message);
                 }
             }
-            Effect::Kill { slot } | Effect::EndForMemory { slot, .. } => self.exit(slot, None),
+            Effect::Kill { slot } | Effect::EndForMemory { slot, .. } | Effect::Exceeded { slot, .. } => {
+                self.exit(slot, None);
+            }
             Effect::ForgetSlot { slot } => {
                 assert!(!self.processes.contains_key(&slot), "{slot:?} lives");
                 self.early.remove(&slot);
                 self.requests.retain(|(request, _)| *request != slot);
             }
-            Effect::Refuse { .. } | Effect::Relay { .. } | Effect::Stray { .. } => {}
+            Effect::Refuse { .. } | Effect::Relay { .. } | Effect::Stray { .. } | Effect::Confine { .. } => {}
             Effect::DropHead => unreachable!("it answers"),
             Effect::Closed => {
                 assert!(self.processes.is_empty());
@@ -116,7 +124,7 @@ impl Model {
             NodeToHead::Join { leases, .. } => {
                 let known: BTreeSet<LeaseId> = leases.iter().map(|placement| placement.lease).collect();
                 assert_eq!(known.len(), leases.len(), "ND-1");
-                self.leases.retain(|lease| known.contains(lease));
+                self.leases.retain(|lease, _| known.contains(lease));
             }
             NodeToHead::Ended { lease, death } => {
                 self.leases.remove(&lease);
@@ -179,32 +187,44 @@ impl Model {
         let shapes = [Shape::cpus(1), Shape::cpus(2), Shape::default(), of(8), of(9)];
         let (lease, client) = (LeaseId(self.random.next().into()), ClientId(self.random.below(3)));
         let shape = shapes[self.random.below(5) as usize];
+        let (shape, devices) = self.with_gpus(shape);
         if self.head_up && self.leases.len() < 8 {
-            self.leases.insert(lease);
+            self.leases.insert(lease, (shape, devices));
             if !shape.program.is_own() {
                 let message = HeadToNode::Program { program: shape.program, start: Start::default() };
                 self.handle(Event::FromHead(message));
             }
             let secret = LeaseSecret::default();
-            let place = HeadToNode::Place {
-                lease,
-                client,
-                shape,
-                holder: client,
-                secret,
-                devices: Devices::default(),
-            };
+            let place = HeadToNode::Place { lease, client, shape, holder: client, secret, devices };
             self.handle(Event::FromHead(place.clone()));
-            if self.random.below(8) == 0 && self.leases.contains(&lease) {
+            if self.random.below(8) == 0 && self.leases.contains_key(&lease) {
                 self.handle(Event::FromHead(place));
             }
         }
     }
 
+    /// The same with some GPUs that no lease has, if there are any.
+    fn with_gpus(&mut self, shape: Shape) -> (Shape, Devices) {
+        let wanted = [0.0, 0.0, 0.3, 0.7, 1.0, 2.0][self.random.below(6) as usize];
+        let needs = shape.needs.with(Part::Gpus(wanted)).expect("it is a sensible number");
+        let share = needs.gpu_units().min(UNIT);
+        let used = |number: usize| -> u64 {
+            let here = self.leases.values().filter(|(_, devices)| devices.contains(number));
+            here.map(|(shape, _)| shape.needs.gpu_units().min(UNIT)).sum()
+        };
+        let fit: Vec<usize> =
+            (0..self.gpus as usize).filter(|number| used(*number) + share <= UNIT).collect();
+        let count = wanted.ceil() as usize;
+        if fit.len() < count {
+            return (shape, Devices::default());
+        }
+        (Shape { needs, ..shape }, fit.into_iter().take(count).collect())
+    }
+
     fn head_ends(&mut self) {
         let count = self.leases.len() as u64;
         if self.head_up && count > 0 {
-            let lease = *self.leases.iter().nth(self.random.below(count) as usize).unwrap();
+            let lease = *self.leases.keys().nth(self.random.below(count) as usize).unwrap();
             self.handle(Event::FromHead(HeadToNode::End { lease }));
         }
     }
@@ -235,7 +255,7 @@ impl Model {
         let Some(slot) = self.some_process() else { return };
         let count = self.leases.len() as u64;
         if count > 0 {
-            let lease = *self.leases.iter().nth(self.random.below(count) as usize).unwrap();
+            let lease = *self.leases.keys().nth(self.random.below(count) as usize).unwrap();
             let blocked = self.random.below(2) == 0;
             self.handle(Event::FromSlot(slot, SlotToNode::Blocked { lease, blocked }));
         }
@@ -255,7 +275,7 @@ impl Model {
 
     fn connects(&mut self) {
         self.connections += 1;
-        let lease = self.leases.first().copied().unwrap_or_default();
+        let lease = self.leases.keys().next().copied().unwrap_or_default();
         self.handle(Event::Connection { connection: self.connections, lease, way: Way::Unix });
     }
 
@@ -311,7 +331,8 @@ fn anything_may_happen_and_leases_find_their_slots() {
         let node = &model.bench.node;
         let here: BTreeSet<LeaseId> =
             node.slots.values().filter_map(|slot| slot.state.lease()).map(|lease| lease.lease).collect();
-        assert_eq!(here, model.leases, "seed {seed}: ND-3, the head knows how things stand");
+        let known: BTreeSet<LeaseId> = model.leases.keys().copied().collect();
+        assert_eq!(here, known, "seed {seed}: ND-3, the head knows how things stand");
         assert!(node.generic() >= node.places(), "seed {seed}: ND-5");
         model.handle(Event::Close);
         for effect in model.bench.pass(Duration::from_secs(1)) {
