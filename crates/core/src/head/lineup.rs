@@ -10,12 +10,14 @@ use paceline_proto::{ClientId, PlacementId, Resources, Shape};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What requests ask of nodes. `family`: whose they are, if what the family has already counts, too.
+/// What requests ask of nodes. `family`: whose they are, if what the family has already counts, too. `nested`: a task
+/// waits for them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Class {
     pub needs: Resources,
     pub placement: PlacementId,
     pub family: Option<ClientId>,
+    pub nested: bool,
 }
 
 /// The place of a family: the higher priority first, then the smaller share.
@@ -154,7 +156,8 @@ mod tests {
 
     #[test]
     fn families_stand_by_their_share() {
-        let class = Class { needs: Resources::cpus(1), placement: PlacementId::ANY, family: None };
+        let class =
+            Class { needs: Resources::cpus(1), placement: PlacementId::ANY, family: None, nested: false };
         let (a, b) = (ClientId(1), ClientId(2));
         let mut lineup = Lineup::default();
         lineup.put(a, rank(5), class, line(1, 1));

@@ -2,13 +2,15 @@
 //!
 //! * NV-1: judged by the nodes that are here and by those that were here until lately.
 //! * NV-2: with no node, and for a while after the head's start, nothing is impossible.
+//! * NV-3: what tasks keep while they wait for others (all but CPUs) is not there for those they wait for.
 
 use super::{Departed, Effect, Head};
 use crate::time::Tick;
 use paceline_proto::control::HeadToClient;
 use paceline_proto::placement::Rule;
 use paceline_proto::resources::bytes;
-use paceline_proto::{ClientId, Resources, Shape};
+use paceline_proto::{ClientId, NodeId, Resources, Shape};
+use std::collections::BTreeMap;
 
 impl Head {
     /// Refuse what no node could ever hold.
@@ -17,8 +19,12 @@ impl Head {
         if settling || self.nodes.is_empty() || self.is_possible(id, shape) {
             return;
         }
-        let largest = self.totals().max().unwrap_or_default();
-        let why = self.what_is_missing(id, shape);
+        let held = self.held_above(id);
+        let largest = self.largest(&held);
+        let why = match self.could_ever_hold(id, shape, &BTreeMap::new()) {
+            true => format!("{} is held by the tasks that wait for it", self.held_in_words(&held)),
+            false => self.what_is_missing(id, shape),
+        };
         if let Some(client) = self.clients.get_mut(&id) {
             client.wants.remove(&shape);
         }
@@ -34,17 +40,54 @@ impl Head {
     }
 
     fn is_possible(&self, id: ClientId, shape: Shape) -> bool {
+        self.could_ever_hold(id, shape, &self.held_above(id))
+    }
+
+    /// Whether any node could, if it had all it has but what is `held` for as long as this waits.
+    fn could_ever_hold(&self, id: ClientId, shape: Shape, held: &BTreeMap<NodeId, Resources>) -> bool {
         let rule = self.rule(id, shape);
         if rule.is_some_and(|rule| !rule.gang.is_empty()) && self.departed.is_empty() {
             return self.could_hold_gang(id, shape);
         }
-        self.nodes.values().any(|node| node.could_hold(shape.needs, rule))
-            || self.departed.values().any(|departed| departed.could_hold(shape.needs, rule))
+        let left = |id: &NodeId, total: &Resources| match held.get(id) {
+            Some(held) => total.less(held),
+            None => *total,
+        };
+        let mut nodes = self.nodes.iter();
+        nodes.any(|(id, node)| {
+            node.could_hold(shape.needs, rule) && shape.needs.fits_in(&left(id, &node.total))
+        }) || self.departed.values().any(|departed| departed.could_hold(shape.needs, rule))
     }
 
-    fn totals(&self) -> impl Iterator<Item = Resources> {
-        let departed = self.departed.values().map(|departed| departed.node.total);
-        self.nodes.values().map(|node| node.total).chain(departed)
+    /// What the tasks that wait for this client's task keep while they do, by node: all but CPUs.
+    fn held_above(&self, id: ClientId) -> BTreeMap<NodeId, Resources> {
+        let mut held = BTreeMap::new();
+        let mut client = &self.clients[&id];
+        // Families have no circles, but what others say of themselves is not believed.
+        for _ in 0..=client.depth {
+            let Some(lease) = client.under.and_then(|under| self.leases.get(&under)) else { break };
+            let sum: &mut Resources = held.entry(lease.node).or_default();
+            *sum = sum.plus(&lease.shape.needs.without_cpus());
+            match self.clients.get(&lease.client) {
+                Some(parent) => client = parent,
+                None => break,
+            }
+        }
+        held
+    }
+
+    fn held_in_words(&self, held: &BTreeMap<NodeId, Resources>) -> String {
+        let all = held.values().fold(Resources::default(), |sum, each| sum.plus(each));
+        all.named(&self.names)
+    }
+
+    /// The most that any node has, or had, besides what is held.
+    fn largest(&self, held: &BTreeMap<NodeId, Resources>) -> Resources {
+        let here = self.nodes.iter().map(|(id, node)| match held.get(id) {
+            Some(held) => node.total.less(held),
+            None => node.total,
+        });
+        here.chain(self.departed.values().map(|departed| departed.node.total)).max().unwrap_or_default()
     }
 
     /// In words: which resource is short, and how much the largest node has of it; or which labels nobody has.

@@ -3,7 +3,8 @@
 //! * SH-1: among families the higher priority goes first, then the least share by weight; within a family the deepest
 //!   task, then the shape its client has least of, then who waited longest.
 //! * SH-2: a request that does not fit yet keeps a node that could hold it, the roomiest, from those behind it in the
-//!   queue, so that small requests cannot starve a large one.
+//!   queue, so that small requests cannot starve a large one. But not from those that a task waits for: it may be what
+//!   the large one waits for.
 //! * SH-3: a client whose own idle leases may be in the way of its request is told so.
 //! * SH-4: a class that found no room is looked at again only where room has grown.
 
@@ -61,12 +62,13 @@ impl Head {
     /// Grant what fits.
     fn grant(&mut self, grown: &BTreeSet<NodeId>, out: &mut Vec<Effect>) {
         let mut stuck = BTreeSet::new();
-        let mut kept = BTreeSet::new();
+        let (mut kept, nothing) = (BTreeSet::new(), BTreeSet::new());
         while let Some((class, turn)) = self.queue.first(&stuck) {
             let (client, shape) = (turn.line.client, turn.line.shape);
+            let out_of_reach = if class.nested { &nothing } else { &kept };
             let granted = match self.is_gang(client, shape) {
                 true => self.grant_gang(class, client, shape, &mut kept, out),
-                false => match self.find(class, client, shape, grown, &kept) {
+                false => match self.find(class, client, shape, grown, out_of_reach) {
                     Some((node, devices)) => {
                         self.place(client, shape, node, devices, out);
                         true

@@ -69,7 +69,8 @@ impl Head {
     pub(super) fn class(&self, id: ClientId, shape: Shape) -> Class {
         let own = self.rule(id, shape).is_some_and(|rule| rule.one_per_node || !rule.gang.is_empty());
         let family = own.then(|| self.clients[&id].root);
-        Class { needs: shape.needs, placement: shape.placement, family }
+        let nested = self.clients[&id].depth > 0;
+        Class { needs: shape.needs, placement: shape.placement, family, nested }
     }
 
     /// A family has more or less than before.

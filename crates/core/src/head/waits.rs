@@ -46,6 +46,8 @@ impl Head {
             if waits {
                 let why = self.what_it_waits_for(client, shape);
                 self.tell_client(client, HeadToClient::Waits { shape, why }, out);
+                // Which tasks wait for it may have become known since it was asked for (NV-3).
+                self.judge(now, client, shape, out);
             }
         }
     }
