@@ -97,7 +97,7 @@ fn a_journal_that_was_cut_off_is_named() {
     let length = std::fs::metadata(&path).unwrap().len();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length / 4).unwrap();
     let opened = std::panic::catch_unwind(|| Journal::open(&path).and_then(|journal| journal.begin([2; 20])));
-    let error = opened.expect("no panic").err().expect("three quarters are missing");
+    let Err(error) = opened.expect("no panic") else { panic!("three quarters are missing") };
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
 }
 

@@ -162,7 +162,7 @@ fn run(test: impl Future<Output = ()>) {
 
 fn placement(lease: LeaseId, epoch: Epoch) -> Placement {
     let (slot, shape) = (SlotId(1), Shape::cpus(1));
-    Placement { lease, client: A, slot, shape, blocked: false, holder: A, epoch }
+    Placement { lease, client: A, slot, shape, blocked: false, holder: A, epoch, devices: Default::default() }
 }
 
 /// The lease that the node is asked to place next.

@@ -134,7 +134,9 @@ pub fn client(leases: usize, tasks: u64) -> Figures {
         || Spec { function, payload: Bytes::from_static(b"x"), shape: Shape::cpus(1), ..Spec::default() };
     // Slots that have nothing to do are not asked for.
     let mut submitted = leases as u64;
-    (0..leases).for_each(|_| drop(core.submit(now, spec(), (), &mut out)));
+    for _ in 0..leases {
+        let _ = core.submit(now, spec(), (), &mut out);
+    }
     let mut replies = vec![0u64; leases];
     for number in 0..leases {
         let granted = HeadToClient::Granted {
