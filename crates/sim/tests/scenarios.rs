@@ -483,7 +483,7 @@ fn work_goes_on_while_there_is_no_head() {
 fn nodes_lost_and_joined_while_there_is_no_head_are_seen_when_it_is_back() {
     let mut sim = Sim::new().beating().node("a", cpus(1)).node("b", cpus(1)).client("main");
     sim.run_for(ms(100));
-    let tasks: Vec<usize> = (0..2).map(|_| sim.submit(Job::new().takes(Duration::from_secs(9)))).collect();
+    let tasks: Vec<usize> = (0..2).map(|_| sim.submit(Job::new().takes(Duration::from_secs(60)))).collect();
     tasks.iter().for_each(|task| sim.run_until_begun(*task));
     let lost = sim.node_of(tasks[0]).expect("it runs").to_owned();
     sim.kill_head();
