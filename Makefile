@@ -25,7 +25,7 @@ SEEDS ?= 10000
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help scale build command programs wheel demo test test-quick test-nightly test-rust test-python test-hosts test-hosts-nightly \
+.PHONY: help scale build command programs wheel demo test test-quick test-nightly test-rust test-python test-hosts test-hosts-quick test-hosts-nightly \
 	test-bench check check-rust check-python deny format bench fuzz sim sim-nightly mutations clean
 
 help: ## this list
@@ -70,7 +70,7 @@ test: ## everything: check, Rust and Python tests, doc tests, a tiny run of ever
 	@$(STAGE) "check: Python" $(MAKE) --no-print-directory check-python
 	@$(STAGE) "tests: Rust" $(MAKE) --no-print-directory test-rust
 	@$(STAGE) "tests: Python" $(MAKE) --no-print-directory test-python
-	@$(STAGE) "tests: hosts" $(MAKE) --no-print-directory test-hosts
+	@$(STAGE) "tests: hosts" $(MAKE) --no-print-directory test-hosts-quick
 	@$(STAGE) "bench: smoke" $(MAKE) --no-print-directory test-bench
 
 test-quick: build programs ## the Python tests that take less than five seconds each
@@ -89,6 +89,10 @@ test-rust: build programs
 
 test-python: build programs
 	$(BIN)/python -m pytest -q
+
+test-hosts-quick: build
+	@scripts/install-hosts-packages
+	$(BIN)/python -m pytest -q -m "not slow and not nightly" -o faulthandler_timeout=200 tests/hosts
 
 test-hosts: build ## the tests on several hosts, made of namespaces of this machine; as root
 	@scripts/install-hosts-packages

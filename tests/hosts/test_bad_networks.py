@@ -12,6 +12,8 @@ from lab import Host, Lab
 from lab.cluster import Cluster, daemon, tell
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 COUNTED = """
 @pl.remote
 def counted(x):

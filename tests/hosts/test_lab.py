@@ -12,8 +12,12 @@ import textwrap
 import time
 from pathlib import Path
 
+import pytest
+
 from lab import Capture, Host, Lab
 from support.processes import pids, process, processes_of
+
+pytestmark = pytest.mark.slow
 from support.waiting import wait_until
 
 ECHO = """
