@@ -16,9 +16,9 @@ import pytest
 
 from lab import Capture, Host, Lab
 from support.processes import pids, process, processes_of
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-from support.waiting import wait_until
 
 ECHO = """
 import socket
