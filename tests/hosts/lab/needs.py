@@ -10,6 +10,9 @@ import subprocess
 PROGRAMS = ("ip", "ss", "nft", "ping", "ps", "nsenter", "unshare")
 HINT = "scripts/install-hosts-packages installs what is missing on Debian"
 
+# Where they are on Debian, whatever the user's path says.
+os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
 TRIAL = (
     "ip link add trial0 type veth peer name trial1 && ip link add trial2 type bridge && "
     "nft add table bridge t && nft add chain bridge t c '{ type filter hook forward priority 0; }' && "
