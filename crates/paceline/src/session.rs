@@ -19,7 +19,7 @@ use paceline_net::poll::{self, Timer, Wake};
 use paceline_net::secure::Secured;
 use paceline_proto::data::Environment;
 use paceline_proto::question::Question;
-use paceline_proto::{Bytes, ClientId, FunctionId, PlacementId, ProgramId, Rule, Start};
+use paceline_proto::{Bytes, ClientId, FunctionId, NodeId, PlacementId, ProgramId, Rule, Start};
 use paceline_slot::Runtime;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -415,9 +415,10 @@ impl Session {
         self.shared.cpus.load(Ordering::Relaxed)
     }
 
-    /// The name of the one node there is.
-    pub fn node_name(&self) -> &str {
-        &self.shared.name
+    /// What a node is called. The one of an embedded cluster has the name of the machine.
+    pub fn node_name(&self, node: NodeId) -> String {
+        let state = self.shared.state.lock();
+        state.inner.names.get(&node).cloned().unwrap_or_else(|| self.shared.name.clone())
     }
 
     pub fn is_closed(&self) -> bool {

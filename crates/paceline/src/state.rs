@@ -20,7 +20,7 @@ use paceline_net::{Link, Received, clock};
 use paceline_proto::control::{ClientToHead, HeadToClient, Stream};
 use paceline_proto::data::{FromSlot, ToSlot};
 use paceline_proto::question::{Answer, Question};
-use paceline_proto::{LeaseId, SlotId};
+use paceline_proto::{LeaseId, NodeId, SlotId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -55,6 +55,8 @@ pub(crate) struct State {
     unsent: Vec<LeaseKey>,
     /// Questions to the head that wait for their answers.
     pub asking: HashMap<u64, mpsc::Sender<Answer>>,
+    /// What nodes are called, as far as the head has said.
+    pub names: HashMap<NodeId, String>,
     asked: u64,
     /// The head has said the last that there is to say.
     pub over: bool,
@@ -112,6 +114,7 @@ impl State {
             print,
             unsent: Vec::new(),
             asking: HashMap::new(),
+            names: HashMap::new(),
             asked: 0,
             over: false,
             gone: false,
@@ -301,6 +304,9 @@ impl State {
 
     fn on_head(&mut self, message: HeadToClient) {
         self.host.on_head(&message);
+        if let HeadToClient::NodeAt { node, name, .. } = &message {
+            self.names.insert(*node, name.clone());
+        }
         match message {
             HeadToClient::Output { slot, stream, text } => {
                 let print = self.print.clone();

@@ -15,8 +15,8 @@ use pyo3::types::{PyBytes, PyDict};
 pub struct Of<'a> {
     pub task: TaskId,
     pub function: &'a str,
-    /// Where it ran.
-    pub node: &'a str,
+    /// Knows where it ran.
+    pub session: &'a Session,
     pub wire: Wire,
     /// Its value is the list of those of a chunk.
     pub chunk: bool,
@@ -24,7 +24,7 @@ pub struct Of<'a> {
 
 impl<'a> Of<'a> {
     pub fn one(task: TaskId, function: &'a str, session: &'a Session, wire: Wire) -> Of<'a> {
-        Of { task, function, node: session.node_name(), wire, chunk: false }
+        Of { task, function, session, wire, chunk: false }
     }
 }
 
@@ -182,7 +182,7 @@ fn lost_error(py: Python<'_>, how: &Lost, of: &Of<'_>) -> PyResult<PyErr> {
     fields.set_item("attempts", how.attempts)?;
     if let Some(last) = how.charges.last() {
         fields.set_item("slot", last.slot.0)?;
-        fields.set_item("node", of.node)?;
+        fields.set_item("node", of.session.node_name(last.node))?;
         let (signal, exit_code) = match last.cause {
             DeathCause::Signal(signal) => (Some(signal), None),
             DeathCause::Exit(code) => (None, Some(code)),

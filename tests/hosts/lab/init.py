@@ -78,7 +78,7 @@ def build(config: dict[str, object]) -> None:
         with open(target, "w") as out:
             out.write(text)
     # The XDG directory that every account soon has; what programs keep is below it.
-    os.makedirs("/root/.local/state")
+    os.makedirs(os.path.expanduser("~/.local/state"))
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 
