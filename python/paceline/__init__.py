@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from paceline.errors import (
         ArgumentNotSerializable,
         ClusterClosed,
+        ClusterStopped,
         ConnectionFailed,
         FunctionNotSerializable,
         HeadLost,
@@ -69,6 +70,7 @@ __all__ = [
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
+    "ClusterStopped",
     "ConnectionFailed",
     "Current",
     "Daemon",

@@ -26,6 +26,7 @@ KINDS: dict[str, type[errors.PacelineError]] = {
     "too-deep": errors.NestingTooDeep,
     "head-lost": errors.HeadLost,
     "closed": errors.ClusterClosed,
+    "stopped": errors.ClusterStopped,
     "not-connected": errors.NotConnected,
     "queue-full": errors.QueueFull,
     "failed": errors.RemoteError,

@@ -27,7 +27,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(8);
 enum Request {
     Accept(Secured),
     Status(Box<dyn FnOnce(Status) + Send>),
-    Stop,
+    Stop { by: String },
     Close,
 }
 
@@ -48,9 +48,9 @@ impl Handle {
         let _ = self.requests.send(Request::Status(Box::new(answer)));
     }
 
-    /// End the cluster: tell every node to go, then end.
-    pub fn stop(&self) {
-        let _ = self.requests.send(Request::Stop);
+    /// End the cluster: tell every node to go, then end. `by` says who wants that, for people.
+    pub fn stop(&self, by: impl Into<String>) {
+        let _ = self.requests.send(Request::Stop { by: by.into() });
     }
 
     /// End the head once it has said what it has to say.
@@ -119,7 +119,7 @@ impl Service {
                         }
                     }
                     Some(Request::Status(answer)) => answer(self.core.status()),
-                    Some(Request::Stop) => self.begin_stop(None, &mut links),
+                    Some(Request::Stop { by }) => self.begin_stop(None, by, &mut links),
                     Some(Request::Close) | None => closing = Some(clock::now() + FAREWELL.as_nanos() as u64),
                 },
                 // Before time passes judgement, what has arrived is handled.
@@ -179,7 +179,10 @@ impl Service {
                 self.gatherings.clean_logs(asker, links.nodes(), now)
             }
             Question::Drain { node } => Next::Answer(asker, self.drain(&node, links)),
-            Question::Stop => return self.begin_stop(Some(asker), links),
+            Question::Stop => {
+                let by = format!("`paceline stop`{}", links.whereabouts(asker));
+                return self.begin_stop(Some(asker), by, links);
+            }
             Question::Explain { what } => {
                 let answer = explain::answer(what.as_deref(), &self.core.status(), &self.core.waits());
                 Next::Answer(asker, answer)
@@ -254,10 +257,10 @@ impl Service {
         Ok(json!({"draining": name, "node": node_name(node)}).to_string())
     }
 
-    fn begin_stop(&mut self, asker: Option<Asker>, links: &mut Links) {
-        tracing::info!("the cluster is stopped");
+    fn begin_stop(&mut self, asker: Option<Asker>, by: String, links: &mut Links) {
+        tracing::info!(by, "the cluster is stopped");
         self.stopping.get_or_insert_default().extend(asker);
-        self.step(Event::Close, links);
+        self.step(Event::Close { by }, links);
     }
 
     fn finish_stop(&mut self, links: &Links) {

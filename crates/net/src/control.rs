@@ -97,6 +97,7 @@ impl<M: Carries> Inbox<M> {
             Got::Bytes { .. } => Ok(1),
             Got::Nothing => Err(io::ErrorKind::WouldBlock.into()),
             Got::Closed => Ok(0),
+            Got::Reset => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
 
@@ -212,7 +213,7 @@ pub fn channel<Out: Carries, In: Carries>(
     });
     let writer = Writer(tokio::spawn(write_rest(shared.clone())));
     let sender = Sender { shared: shared.clone(), _writer: Arc::new(writer), messages: PhantomData };
-    Ok((sender, Receiver { shared, inbox: Inbox::default() }))
+    Ok((sender, Receiver { shared, inbox: Inbox::default(), reset: false }))
 }
 
 struct Shared {
@@ -313,9 +314,15 @@ impl<M: Carries> Sender<M> {
 pub struct Receiver<M> {
     shared: Arc<Shared>,
     inbox: Inbox<M>,
+    reset: bool,
 }
 
 impl<M: Carries> Receiver<M> {
+    /// Whether the peer that is gone has not closed the link in order.
+    pub fn was_reset(&self) -> bool {
+        self.reset
+    }
+
     /// The next message with its descriptors; none when the peer is gone. May be cancelled without losing anything.
     pub async fn next(&mut self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
         loop {
@@ -325,7 +332,10 @@ impl<M: Carries> Receiver<M> {
             let mut ready = self.shared.socket.readable().await?;
             match ready.try_io(|_| self.shared.fill(&mut self.inbox)) {
                 Ok(Ok(0)) => return Ok(None),
-                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    self.reset = true;
+                    return Ok(None);
+                }
                 Ok(result) => drop(result?),
                 Err(_would_block) => {}
             }

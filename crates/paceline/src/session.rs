@@ -425,6 +425,14 @@ impl Session {
         self.shared.closed()
     }
 
+    /// Who ended the cluster, if it was not this program.
+    pub fn stopped_by(&self) -> Option<String> {
+        match self.shared.state.lock().inner.core.closing() {
+            Outcome::Stopped { by } => Some(by.into()),
+            _ => None,
+        }
+    }
+
     pub fn status(&self) -> embedded::Status {
         self.shared.state.lock().inner.host.status()
     }

@@ -168,6 +168,13 @@ impl State {
             Effect::DropHead => self.drop_head(),
             Effect::Open { key, lease, node, secret } => self.open(key, lease, node, secret, more),
             Effect::Close { key } => self.close_link(key),
+            Effect::Abandoned { lease, node } => {
+                tracing::warn!(
+                    ?lease,
+                    ?node,
+                    "neither this slot nor the head can be reached: its calls run elsewhere"
+                );
+            }
             Effect::Send { key, now } => self.send(key, now),
             Effect::Finished { ticket, task: _, outcome } => {
                 self.ended += 1;
@@ -319,10 +326,10 @@ impl State {
                 }
             }
             HeadToClient::Over => self.over = true,
-            HeadToClient::Bye if self.host.outlives_us() => {
+            HeadToClient::Bye { by } if self.host.outlives_us() => {
                 self.gone = true;
+                self.act(|core, effects| core.stop(&by, effects));
                 self.turn_away();
-                self.act(|core, effects| core.close(effects));
             }
             HeadToClient::Via { lease, .. } => {
                 self.on_other_way(lease);

@@ -136,7 +136,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Hello {
             client,
             name: "nightly".into(),
-            leases: vec![Held { lease, node }],
+            leases: vec![Held { lease, node, shape: Shape::cpus(1) }],
             met: Some(met),
             under: Some(lease)
         },
@@ -152,6 +152,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Placement { id: PlacementId(3), rule },
         ClientToHead::Named { resources: vec!["license".into()] },
         ClientToHead::Standing { weight: 2, priority: -1 },
+        ClientToHead::Reopening,
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape, secret },
         HeadToClient::Recall { lease },
@@ -165,7 +166,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Via { lease, node, addresses: addresses.clone() },
         HeadToClient::Heartbeat { beat: 7 },
         HeadToClient::Answer { number: 3, text: Ok("{}".into()) },
-        HeadToClient::Bye,
+        HeadToClient::Bye { by: "paceline stop on this machine".into() },
         HeadToClient::Over,
         NodeToHead::Join {
             node,

@@ -47,6 +47,8 @@ pub enum ClientToHead {
     /// How much this client counts when there is not enough for all: its share goes by the weight, and whoever has the
     /// higher priority comes first.
     Standing { weight: u32, priority: i32 },
+    /// The client lets go of this link, and opens another: its end says nothing about the client.
+    Reopening,
 }
 
 /// Head to client.
@@ -120,8 +122,10 @@ pub enum HeadToClient {
         number: u64,
         text: Answer,
     },
-    /// The cluster is closing: nothing more comes of it.
-    Bye,
+    /// The cluster is closing: nothing more comes of it. `by` says who ended it, for people.
+    Bye {
+        by: String,
+    },
     /// A request for leases of this shape has waited for a while; `why` says for what, for people.
     Waits {
         shape: Shape,
@@ -231,6 +235,7 @@ pub struct Met {
 pub struct Held {
     pub lease: LeaseId,
     pub node: NodeId,
+    pub shape: Shape,
 }
 
 /// A lease as its node knows it.

@@ -1,6 +1,6 @@
 //! What goes wrong, and how often.
 
-use crate::link::{End, Kind, LinkId};
+use crate::link::{End, Kind, Link, LinkId};
 use crate::process::Life;
 use crate::random::Random;
 use crate::world::{Event, Sim};
@@ -244,6 +244,9 @@ impl Sim {
 
     pub(crate) fn gives_up(&mut self, link: LinkId) {
         let now = self.now;
+        if self.links.get(link).is_some_and(Link::is_silent) {
+            return self.reset_link(link, End::Far);
+        }
         if let Some(entry) = self.links.get_mut(link).filter(|link| link.stalled_until > now) {
             entry.stalled_until = now;
             self.break_link(link);

@@ -3,7 +3,7 @@
 use crate::link::{End, LinkId, Repeat};
 use crate::world::{Event as Happening, Machine, Sim};
 use paceline_core::Tick;
-use paceline_core::head::{Config, Effect, Event, Head};
+use paceline_core::head::{Config, Effect, Event, Head, LinkEnd};
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead};
 use paceline_proto::{ClientId, Epoch, NodeId};
 use std::collections::BTreeMap;
@@ -185,7 +185,7 @@ impl Sim {
             | HeadToClient::Unplaceable { .. }
             | HeadToClient::Answer { .. }
             | HeadToClient::Over
-            | HeadToClient::Bye
+            | HeadToClient::Bye { .. }
             | HeadToClient::Waits { .. }
             | HeadToClient::Output { .. } => Repeat::Never,
         };
@@ -229,7 +229,7 @@ impl Sim {
             match self.heads[at].clients.get(&id) {
                 // The end of an older link is reported first.
                 Some(&older) if older < link => {
-                    self.head_handles(at, Event::ClientDown { client: id, dead: false });
+                    self.head_handles(at, Event::ClientDown { client: id, end: LinkEnd::Lost });
                 }
                 // This is the older one: what it says was overtaken.
                 Some(&newer) if newer > link => return self.close_end(link, End::Far),
@@ -243,11 +243,19 @@ impl Sim {
     }
 
     pub(crate) fn head_loses_client(&mut self, at: usize, link: LinkId, client: usize) {
-        let (id, dead) = (self.clients[client].id, !self.clients[client].alive);
+        let id = self.clients[client].id;
         if self.heads[at].clients.get(&id) == Some(&link) {
             self.heads[at].clients.remove(&id);
-            self.note(|_| format!("head {at}: the link of {id:?} is down, dead: {dead}"));
-            self.head_handles(at, Event::ClientDown { client: id, dead });
+            // Of a process on its own machine the head knows whether it lives; between machines a break looks like anything.
+            let far = !self.settings.client.heartbeat.is_zero();
+            let end = match (self.clients[client].alive, far) {
+                (false, false) => LinkEnd::Dead,
+                (true, false) => LinkEnd::Lost,
+                (false, true) => self.random.pick(&[LinkEnd::Closed, LinkEnd::Reset]),
+                (true, true) => self.random.pick(&[LinkEnd::Closed, LinkEnd::Reset, LinkEnd::Lost]),
+            };
+            self.note(|_| format!("head {at}: the link of {id:?} is down: {end:?}"));
+            self.head_handles(at, Event::ClientDown { client: id, end });
         }
     }
 

@@ -123,6 +123,12 @@ impl Sim {
         }
         for link in self.links_of(|kind| matches!(kind, Kind::Data(data) if data.node == node)) {
             self.lose_end(link, End::Far, silent);
+            if silent {
+                // Its client's machine gets no answer any more, and says so after a while.
+                let beat = self.settings.node.heartbeat;
+                let patience = self.random.span(beat..beat * 4);
+                self.after(patience, Happening::GivesUp { link });
+            }
         }
         if let Some(link) = head {
             self.lose_end(link, End::Near, silent);

@@ -77,5 +77,6 @@ tally! {
     head_starts: "starts of the head after the first",
     superseded: "heads that met a later one",
     broken_links: "data links that were given up",
+    abandoned: "leases given up without a head",
     silent_heads: "links to a silent head given up",
 }

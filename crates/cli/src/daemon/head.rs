@@ -135,8 +135,8 @@ fn fresh(path: &std::path::Path) -> Result<Key, Failure> {
 
 impl Running {
     /// End the cluster.
-    pub fn stop(&self) {
-        self.handle.stop();
+    pub fn stop(&self, why: &str) {
+        self.handle.stop(format!("its head, which was told to end by {why}"));
     }
 
     pub async fn finish(self, keep: bool) -> Option<Failure> {

@@ -264,7 +264,7 @@ impl Daemon {
                 End::Told(why) => {
                     tracing::info!(why, "told to end");
                     match (&self.head, &self.node) {
-                        (Some(head), _) => head.stop(),
+                        (Some(head), _) => head.stop(why),
                         (None, Some(node)) if !told => node.leave(self.leave_within),
                         // Told twice: at once.
                         (None, Some(node)) => node.leave(std::time::Duration::ZERO),

@@ -54,6 +54,8 @@ impl Head {
 
     fn check_client(&self, id: ClientId) -> Result<(), String> {
         let client = &self.clients[&id];
+        let claims = self.claims.values().filter(|claim| claim.client == id).count();
+        ensure!(client.claimed.values().sum::<usize>() == claims, "{id:?} has {claims} claims");
         let listed = client.leases.values().flatten().count();
         let mine = || {
             let all = self.leases.iter();

@@ -65,11 +65,11 @@ impl Head {
 
     /// A node that was told to go comes back, over another link: what it was told was lost.
     pub(super) fn tell_again(&mut self, id: NodeId, out: &mut Vec<Effect>) {
-        if self.closing {
+        if self.closing.is_some() {
             self.leaving.insert(id);
             self.note_room(id);
         }
-        if self.closing || self.nodes[&id].dismissed {
+        if self.closing.is_some() || self.nodes[&id].dismissed {
             self.say_goodbye(id, out);
         }
     }
@@ -85,16 +85,24 @@ impl Head {
     }
 
     /// LV-3.
-    pub(super) fn on_close(&mut self, out: &mut Vec<Effect>) {
-        if std::mem::replace(&mut self.closing, true) {
+    pub(super) fn on_close(&mut self, by: String, out: &mut Vec<Effect>) {
+        if self.closing.is_some() {
             return;
         }
+        self.closing = Some(by);
         let clients: Vec<ClientId> = self.clients.keys().copied().collect();
-        clients.into_iter().for_each(|client| self.tell_client(client, HeadToClient::Bye, out));
+        clients.into_iter().for_each(|client| self.tell_of_the_end(client, out));
         for id in self.nodes.keys().copied().collect::<Vec<_>>() {
             self.leaving.insert(id);
             self.note_room(id);
             self.say_goodbye(id, out);
+        }
+    }
+
+    /// If the cluster is ending, the client hears of it, also one that comes back meanwhile.
+    pub(super) fn tell_of_the_end(&self, client: ClientId, out: &mut Vec<Effect>) {
+        if let Some(by) = &self.closing {
+            self.tell_client(client, HeadToClient::Bye { by: by.clone() }, out);
         }
     }
 

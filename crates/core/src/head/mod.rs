@@ -72,7 +72,7 @@ pub struct Config {
     /// Makes lease ids that nobody can guess. Another one at each start.
     pub secret: [u8; 32],
     pub heartbeat: Duration,
-    /// A client whose link is down keeps its leases for this long.
+    /// A client that was not heard of for this long has lost its leases.
     pub client_lost: Duration,
     /// A node that is gone is still counted on for this long when a request is judged impossible.
     pub head_lost: Duration,
@@ -105,20 +105,35 @@ impl Config {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     FromClient(ClientId, ClientToHead),
-    /// The client's link is gone; `dead` if its process is known to be, too.
+    /// The client's link is gone.
     ClientDown {
         client: ClientId,
-        dead: bool,
+        end: LinkEnd,
     },
     FromNode(NodeId, NodeToHead),
     /// The node's link is gone.
     NodeDown(NodeId),
     /// Let this node finish what it runs and go.
     Drain(NodeId),
-    /// The cluster is to end: everybody is told to go.
-    Close,
+    /// The cluster is to end: everybody is told to go. `by` says who wants that, for people.
+    Close {
+        by: String,
+    },
     /// An alarm that was asked for.
     Tick,
+}
+
+/// How a link ended, as far as the shell can tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkEnd {
+    /// The process at the other end is dead.
+    Dead,
+    /// The other end was closed in order: its process has ended, unless it said that it opens another link.
+    Closed,
+    /// It was reset: by the machine of a process that ended with something unread, or by anything on the way.
+    Reset,
+    /// Nothing came through any more, or another link has taken its place: nobody knows.
+    Lost,
 }
 
 /// What the shell has to do, in this order.
@@ -196,8 +211,8 @@ pub struct Head {
     dirty: bool,
     /// Nodes that are to go.
     leaving: BTreeSet<NodeId>,
-    /// The cluster is ending.
-    closing: bool,
+    /// The cluster is ending, and who ended it.
+    closing: Option<String>,
 }
 
 struct Client {
@@ -205,6 +220,8 @@ struct Client {
     link: ClientLink,
     /// When it last said something, if it is one that says something again and again.
     heard: Option<Tick>,
+    /// It lets go of its link, and opens another.
+    reopens: bool,
     /// How the programs are started that its shapes name.
     programs: BTreeMap<ProgramId, Start>,
     /// What its shapes ask of nodes.
@@ -215,6 +232,8 @@ struct Client {
     wants: BTreeMap<Shape, Want>,
     /// Its leases that are not yet ending.
     leases: BTreeMap<Shape, BTreeSet<LeaseId>>,
+    /// How many more it says that it has, on nodes that have not reported yet.
+    claimed: BTreeMap<Shape, usize>,
     /// The client it works for, itself if it is no slot; and how many tasks lie between.
     root: ClientId,
     depth: u32,
@@ -292,6 +311,7 @@ enum NodeLink {
 struct Claim {
     client: ClientId,
     node: NodeId,
+    shape: Shape,
     /// So long may its node take to report.
     until: Tick,
     /// The client cannot reach the slot.
@@ -373,7 +393,7 @@ impl Head {
             next_look: None,
             dirty: false,
             leaving: BTreeSet::new(),
-            closing: false,
+            closing: None,
         }
     }
 
@@ -385,14 +405,14 @@ impl Head {
         self.on_time(now, out);
         match event {
             Event::FromClient(client, message) => self.on_client(now, client, message, out),
-            Event::ClientDown { client, dead } => self.on_client_down(now, client, dead, out),
+            Event::ClientDown { client, end } => self.on_client_down(now, client, end, out),
             Event::FromNode(node, message) => self.on_node(now, node, message, out),
             Event::NodeDown(node) => self.on_node_down(now, node, out),
             Event::Drain(node) => self.on_drain(node, out),
-            Event::Close => self.on_close(out),
+            Event::Close { by } => self.on_close(by, out),
             Event::Tick => self.dirty = true,
         }
-        if std::mem::take(&mut self.dirty) && !self.closing {
+        if std::mem::take(&mut self.dirty) && self.closing.is_none() {
             self.share(now, out);
         }
         self.see_off(out);

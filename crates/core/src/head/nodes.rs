@@ -1,6 +1,5 @@
 //! What nodes say, and what happens when they fall silent.
 
-use super::clients::lost;
 use super::devices::Books;
 use super::{BEATS, Departed, Effect, Head, LeaseState, Node, NodeLink};
 use crate::time::Tick;
@@ -107,7 +106,7 @@ impl Head {
                 (LeaseState::Broken | LeaseState::Ending, Some(_)) => {
                     self.tell_node(id, HeadToNode::End { lease }, out)
                 }
-                (_, None) => self.on_ended(id, lease, Some(lost()), out),
+                (_, None) => self.on_ended(id, lease, Some(Death::of_lost_node()), out),
             }
         }
         for placement in foreign {
@@ -147,7 +146,7 @@ impl Head {
         }
         match state {
             LeaseState::Held { .. } | LeaseState::Recalled { .. } | LeaseState::Broken => {
-                let death = death.unwrap_or_else(lost);
+                let death = death.unwrap_or_else(Death::of_lost_node);
                 self.tell_client(client, HeadToClient::Ended { lease: id, death }, out);
             }
             LeaseState::Placing | LeaseState::Ending | LeaseState::Unclaimed { .. } => {}
@@ -198,7 +197,7 @@ impl Head {
     /// The node is gone, and with it whatever ran there. Returns what it was.
     pub(super) fn lose_node(&mut self, id: NodeId, out: &mut Vec<Effect>) -> Node {
         let leases: Vec<LeaseId> = self.nodes[&id].leases.iter().copied().collect();
-        leases.into_iter().for_each(|lease| self.on_ended(id, lease, Some(lost()), out));
+        leases.into_iter().for_each(|lease| self.on_ended(id, lease, Some(Death::of_lost_node()), out));
         let node = self.nodes.remove(&id).expect("the node is known");
         self.room.remove(id, &node);
         self.room.forget(id, &node);

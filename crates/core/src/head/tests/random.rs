@@ -170,11 +170,17 @@ impl Model {
                     }
                 }
             }
-            self.handle(Event::ClientDown { client: id, dead });
+            let ends = [LinkEnd::Closed, LinkEnd::Reset, LinkEnd::Lost];
+            let end = if dead { LinkEnd::Dead } else { ends[self.random.below(3) as usize] };
+            self.handle(Event::ClientDown { client: id, end });
             return;
         }
         client.up = true;
-        let leases = client.leases.iter().map(|&lease| Held { lease, node: NodeId(1) }).collect();
+        let leases = client
+            .leases
+            .iter()
+            .map(|&lease| Held { lease, node: NodeId(1), shape: Shape::cpus(1) })
+            .collect();
         let hello =
             ClientToHead::Hello { client: id, name: String::new(), leases, met: Some(met(1)), under: None };
         self.handle(Event::FromClient(id, hello));
