@@ -10,7 +10,7 @@ use crate::cell::Ticket;
 use crate::connecting::Connecting;
 use crate::host::Host;
 use crate::notify::{Notice, Notifier};
-use crate::room::Parked;
+use crate::room::{Parked, Warn};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey};
 use paceline_net::kept::Kept;
@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub epoll: Arc<Kept>,
     notifier: Arc<Notifier>,
     print: Print,
+    /// Tells the user something in one line.
+    pub warn: Warn,
     /// Links with calls that wait for company.
     unsent: Vec<LeaseKey>,
     /// Questions to the head that wait for their answers.
@@ -84,6 +86,9 @@ pub(crate) struct Data {
     /// What was sent over it may still be on its way when the death of its slot is known.
     pub far: bool,
     pub since: Tick,
+    pub node: NodeId,
+    /// How much of what was sent has arrived, and since when it is no more.
+    pub arrived: (u64, Tick),
     /// How many attempts had failed in a row before it was here.
     pub failed: u32,
 }
@@ -112,6 +117,7 @@ impl State {
             epoll,
             notifier,
             print,
+            warn: Arc::new(|_| ()),
             unsent: Vec::new(),
             asking: HashMap::new(),
             names: HashMap::new(),

@@ -241,7 +241,7 @@ fn the_work_of_a_dead_client_ends_within_a_second() {
 }
 
 #[test]
-fn the_work_of_a_dead_client_on_another_machine_ends_within_two_heartbeats() {
+fn the_work_of_a_dead_client_on_another_machine_ends_within_three_heartbeats() {
     let mut sim = Sim::new().beating().node("a", cpus(1)).client("dying").client("waiting");
     let task = sim.submit_as("dying", Job::new().takes(Duration::from_secs(100)));
     sim.run_until_begun(task);
@@ -250,7 +250,7 @@ fn the_work_of_a_dead_client_on_another_machine_ends_within_two_heartbeats() {
     sim.end("dying", true);
     let begin = sim.elapsed();
     sim.run_until("the other client's task ends", |sim| sim.outcome(other).is_some());
-    assert!(sim.elapsed() - begin < ms(5000), "nobody waits for `client_lost`");
+    assert!(sim.elapsed() - begin < ms(7000), "nobody waits for `client_lost`");
     sim.finish();
 }
 

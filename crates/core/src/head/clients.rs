@@ -1,6 +1,6 @@
 //! What clients say, and what happens when they fall silent.
 
-use super::{Client, ClientLink, Effect, Head, LeaseState, LinkEnd, Want};
+use super::{BEATS, Client, ClientLink, Effect, Head, LeaseState, LinkEnd, Want};
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Held, Met};
 use paceline_proto::{ClientId, CustomName, LeaseId, PlacementId, ProgramId, Rule, Shape, Start, StartError};
@@ -225,11 +225,12 @@ impl Head {
         // Silence counts from the last word, whenever its link ended.
         let lost = client.heard.unwrap_or(now) + self.config.client_lost;
         let heartbeat = self.config.heartbeat;
-        // The connections of a dead process are closed or reset by its machine. One that lives has seen the same, and is
-        // back in a moment; something on the way that resets may take a second or two to let it through again.
+        // The connections of a dead process are closed or reset by its machine. One that lives says so before it closes
+        // one, or has seen the same end and is back in a moment; where something on the way resets, it may still have to
+        // wait until it is let through again.
         let until = match end {
             LinkEnd::Closed if !client.reopens => lost.min(now + heartbeat),
-            LinkEnd::Reset if !client.reopens => lost.min(now + heartbeat * 2),
+            LinkEnd::Reset if !client.reopens => lost.min(now + heartbeat * BEATS),
             _ => lost,
         };
         self.cut_client(id, until);

@@ -162,7 +162,7 @@ fn silence_of_a_client_counts_from_its_last_word() {
 
 #[test]
 fn a_client_whose_machine_closed_its_link_comes_back_at_once_or_is_dead() {
-    for (how, patience) in [(LinkEnd::Closed, 2), (LinkEnd::Reset, 4)] {
+    for (how, patience) in [(LinkEnd::Closed, 2), (LinkEnd::Reset, 6)] {
         let mut bench = Bench::holding(A, 1);
         bench.handle(Event::ClientDown { client: A, end: how });
         assert_eq!(bench.pass_beating(N1, seconds(patience - 1)), []);
