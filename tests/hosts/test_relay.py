@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab import Capture, Lab
-from lab.cluster import Cluster, tell
+from lab.cluster import Cluster, Status, tell
 from support.waiting import wait_until
 
 MARK = b"seen only by its slot "
@@ -75,8 +75,12 @@ def test_a_node_that_nobody_can_pass_on_to_is_told_to_the_user(lab: Lab) -> None
     assert "behind cannot be reached from here" in said, said
     assert f"{behind.address}:7078" in said, said
     # Once is enough, however often it is tried again.
-    cluster.wait_for(lambda status: not status["leases"], "the lease to be given up", 20)
-    cluster.wait_for(lambda status: status["leases"], "another one", 20)
-    cluster.wait_for(lambda status: not status["leases"], "the end of that one", 20)
+    for _ in range(2):
+        tried = leases(cluster.wait_for(leases, "a lease on it", 20))
+        cluster.wait_for(lambda status, tried=tried: leases(status) - tried, "another try", 30)
     assert script.errors().count("cannot be reached from here") == 1, script.errors()
     script.end()
+
+
+def leases(status: Status) -> set[str]:
+    return {lease["lease"] for lease in status["leases"]}

@@ -204,6 +204,7 @@ impl State {
         for (key, data) in self.links.iter_mut().enumerate() {
             let Some(data) = data.as_mut().filter(|data| data.far) else { continue };
             any = true;
+            self.host.retry_direct(data.lease);
             let Some(progress) = tcp::progress(&data.link) else { continue };
             if progress.unacked == 0 || progress.acked != data.arrived.0 {
                 data.arrived = (progress.acked, now);
@@ -232,6 +233,23 @@ impl State {
             Ok(socket) => self.install(key, attempt, socket, &mut more),
             Err(error) => self.open_later(key, attempt, &error),
         }
+        self.act(|_, effects| effects.append(&mut more));
+    }
+
+    /// A shorter way to the slot of a lease was tried. The slot serves the connection that was opened last, and what was on
+    /// its way over the other is said again.
+    fn on_direct(&mut self, lease: LeaseId, socket: Option<Secured>) {
+        self.host.on_direct(lease, socket.is_some());
+        let (Some(socket), Some(&key)) = (socket, self.by_lease.get(&lease)) else { return };
+        let Some(data) = self.links.get_mut(key.0).and_then(Option::take) else {
+            return self.on_dialed(lease, Ok(socket));
+        };
+        let _ = epoll::delete(&self.epoll, &data.link);
+        let attempt = Attempt { opened: true, ..Attempt::first(lease, data.node) };
+        drop(data);
+        self.handle(Event::LinkDown(key));
+        let mut more = Vec::new();
+        self.install(key, attempt, socket, &mut more);
         self.act(|_, effects| effects.append(&mut more));
     }
 
@@ -385,6 +403,11 @@ impl Shared {
     /// How the opening of a data connection went.
     pub(crate) fn on_dialed(&self, lease: LeaseId, result: io::Result<Secured>) {
         self.on_connection(|state| state.on_dialed(lease, result));
+    }
+
+    /// Whether there is a shorter way to the slot of a lease.
+    pub(crate) fn on_direct(&self, lease: LeaseId, socket: Option<Secured>) {
+        self.on_connection(|state| state.on_direct(lease, socket));
     }
 
     /// How the opening of another link to the head went.
