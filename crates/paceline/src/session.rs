@@ -16,7 +16,7 @@ use paceline_core::Tick;
 use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec};
 use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
-use paceline_net::secure::Secured;
+use paceline_net::secure::{Secured, Timing};
 use paceline_proto::data::Environment;
 use paceline_proto::question::Question;
 use paceline_proto::{Bytes, ClientId, FunctionId, NodeId, PlacementId, ProgramId, Rule, Start};
@@ -184,9 +184,12 @@ impl Session {
             id: anybody()?,
         };
         let seconds = |name: &str, usual: Duration| variable_seconds(name).unwrap_or(usual);
+        // Unless the program says otherwise, as its cluster has it.
+        let usual = Timing { heartbeat: HEARTBEAT, head_lost: HEAD_LOST };
+        let usual = dialed.peer.timing.unwrap_or(usual);
         let config = Config {
-            heartbeat: seconds("PACELINE_HEARTBEAT", HEARTBEAT),
-            head_lost: seconds("PACELINE_HEAD_LOST", HEAD_LOST),
+            heartbeat: seconds("PACELINE_HEARTBEAT", usual.heartbeat),
+            head_lost: seconds("PACELINE_HEAD_LOST", usual.head_lost),
             ..Config::default()
         };
         let session = Session::open(place, config, environment, enter, print, limits)?;

@@ -10,7 +10,7 @@ use crate::failure::{Code, Failure, failed};
 use paceline_core::head::Config;
 use paceline_head::journal::{Journal, JournalError};
 use paceline_head::{End as Over, Handle, Steward};
-use paceline_net::secure::{Accepted, Door, Introduction, Key, Keys, Password, Role, Serves};
+use paceline_net::secure::{Accepted, Door, Introduction, Key, Keys, Password, Role, Serves, Timing};
 use paceline_proto::question::{Answer, Question};
 use paceline_proto::{ClusterId, Epoch};
 use paceline_registry::{Head as Record, Lock, Place, machine};
@@ -43,7 +43,9 @@ pub async fn start(
         return Err(Failure::new(Code::InUse, format!("a head of cluster {} runs already", place.name())));
     };
     let keys = Arc::new(keys(plan, place)?);
+    let timing = Some(Timing { heartbeat: plan.heartbeat, head_lost: plan.head_lost });
     let me = Introduction::new(Role::Head, place.name(), python.map(|python| python.python));
+    let me = Introduction { timing, ..me };
     let door = Door { me, keys: Some(keys.clone()), serves: Serves::Head };
     let Open { mut listener, unix, port } = door::open(&wanted.listen, door, "--port")?;
     let address = door::told(&wanted.listen, port, None).first().map(ToString::to_string);

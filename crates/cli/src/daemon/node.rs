@@ -9,7 +9,7 @@ use super::{End, head, random, seconds_since_1970, uplink};
 use crate::failure::{Code, Failure, usage};
 use paceline_core::node::Config;
 use paceline_net::fds;
-use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves};
+use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves, Timing};
 use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_node::{Answers, Handle, Headless, Options, Uplink};
 use paceline_proto::question::NodeQuestion;
@@ -40,7 +40,7 @@ pub struct Running {
 /// Where the head is: in this process, or at the other end of a connection.
 pub enum HeadAt<'a> {
     Here(&'a head::Running),
-    There { secured: Secured, dial: Dial },
+    There { secured: Secured, dial: Dial, timing: Option<Timing> },
 }
 
 pub async fn start(
@@ -88,6 +88,13 @@ pub async fn start(
         started: seconds_since_1970(),
     };
 
+    let timing = match head {
+        HeadAt::Here(_) => None,
+        HeadAt::There { timing, .. } => timing,
+    };
+    // What the head takes for over must be over: its cluster's settings count, not this machine's.
+    let own = Timing { heartbeat: plan.heartbeat, head_lost: plan.head_lost };
+    let Timing { heartbeat, head_lost } = timing.unwrap_or(own);
     let headless = Arc::new(AtomicBool::new(false));
     let ended_link = Arc::new(Notify::new());
     let mut config = Config {
@@ -95,8 +102,8 @@ pub async fn start(
         // Those on this machine find the socket that costs least.
         addresses: std::iter::once(Address::Unix(unix.clone())).chain(addresses).collect(),
         spares: SPARES,
-        heartbeat: plan.heartbeat,
-        head_lost: plan.head_lost,
+        heartbeat,
+        head_lost,
         ends_without_head: matches!(head, HeadAt::There { .. }),
         ..Config::new(NodeId(number), Incarnation(incarnation), Resources::default())
     };
@@ -118,7 +125,7 @@ pub async fn start(
             head.handle.accept(theirs);
             handle.join(ours);
         }
-        HeadAt::There { secured, dial } => {
+        HeadAt::There { secured, dial, .. } => {
             handle.join(secured);
             others.push(tokio::spawn(join::keep(dial, handle.clone(), ended_link, headless.clone())));
         }

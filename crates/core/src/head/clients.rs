@@ -19,6 +19,7 @@ impl Head {
     ) {
         if let Some(client) = self.clients.get_mut(&from) {
             client.heard = client.heard.map(|_| now);
+            client.spoke = now;
         }
         match message {
             ClientToHead::Hello { client, name, leases, met, under } => {
@@ -59,7 +60,7 @@ impl Head {
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
         let reopened = known.is_none_or(|client| matches!(client.link, ClientLink::Down { .. }));
         if reopened {
-            let client = self.clients.entry(id).or_insert_with(|| Client::new(id, name));
+            let client = self.clients.entry(id).or_insert_with(|| Client::new(now, id, name));
             client.link = ClientLink::Up;
             client.reopens = false;
             client.reaches.clear();
@@ -223,7 +224,7 @@ impl Head {
             return self.forget_client(id, out);
         }
         // Silence counts from the last word, whenever its link ended.
-        let lost = client.heard.unwrap_or(now) + self.config.client_lost;
+        let lost = client.spoke + self.config.client_lost;
         let heartbeat = self.config.heartbeat;
         // The connections of a dead process are closed or reset by its machine. One that lives says so before it closes
         // one, or has seen the same end and is back in a moment; where something on the way resets, it may still have to
@@ -292,11 +293,12 @@ impl Head {
 }
 
 impl Client {
-    fn new(id: ClientId, name: String) -> Client {
+    fn new(now: Tick, id: ClientId, name: String) -> Client {
         Client {
             name,
             link: ClientLink::Up,
             heard: None,
+            spoke: now,
             reopens: false,
             programs: BTreeMap::new(),
             placements: BTreeMap::new(),

@@ -220,6 +220,8 @@ struct Client {
     link: ClientLink,
     /// When it last said something, if it is one that says something again and again.
     heard: Option<Tick>,
+    /// When it last said anything.
+    spoke: Tick,
     /// It lets go of its link, and opens another.
     reopens: bool,
     /// How the programs are started that its shapes name.
@@ -448,6 +450,7 @@ impl Head {
                 *until = *until + gap;
             }
             client.heard = client.heard.map(|heard| heard + gap);
+            client.spoke = client.spoke + gap;
         }
         for claim in self.claims.values_mut() {
             claim.until = claim.until + gap;
