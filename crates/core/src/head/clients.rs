@@ -292,6 +292,7 @@ impl Client {
             depth: 0,
             under: None,
             orphan: false,
+            polls: false,
             reaches: BTreeSet::new(),
         }
     }
