@@ -243,6 +243,7 @@ impl Session {
         let mut inner = State::new(core, host, control, epoll, notices, print, aside.clone());
         // In time for another way before the lease is given up.
         inner.connecting.patience = heartbeat * 3 / 2;
+        inner.warn = warn.clone();
         inner.handle(Event::HeadUp);
         let shared = Arc::new(Shared {
             state: Mutex::new(Guarded { inner, leadership: Leadership::default(), armed: None }),

@@ -10,7 +10,7 @@ use crate::cell::Ticket;
 use crate::connecting::Connecting;
 use crate::host::Host;
 use crate::notify::{Notice, Notifier};
-use crate::room::Parked;
+use crate::room::{Limits, Parked, Warn};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey};
 use paceline_net::kept::Kept;
@@ -73,6 +73,8 @@ pub(crate) struct State {
     pub wake_at: Option<Tick>,
     effects: Vec<Effect<Ticket>>,
     messages: Vec<ToSlot>,
+    /// Says something to people.
+    pub warn: Warn,
 }
 
 pub(crate) struct Data {
@@ -125,6 +127,7 @@ impl State {
             wake_at: None,
             effects: Vec::new(),
             messages: Vec::new(),
+            warn: Limits::default().warn,
         }
     }
 
@@ -176,7 +179,16 @@ impl State {
             }
             Effect::Started { ticket } => ticket.started(),
             Effect::WakeAt(at) => self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at))),
+            Effect::Waits { tasks, why } => self.say_what_is_waited_for(tasks, &why),
         }
+    }
+
+    /// By the callback thread: whoever holds the lock must not meet the user's code.
+    fn say_what_is_waited_for(&self, tasks: usize, why: &str) {
+        let tasks = if tasks == 1 { "1 task waits".to_owned() } else { format!("{tasks} tasks wait") };
+        let text = format!("{tasks} for {why} (hint: wait= bounds how long a task waits for room)");
+        let warn = self.warn.clone();
+        self.notifier.push(Box::new(move || warn(&text)));
     }
 
     pub fn say(&mut self, message: &ClientToHead) {

@@ -38,6 +38,17 @@ impl Node {
         }
     }
 
+    /// A task waits for what nobody else can run: it has its CPUs back, and is to run it itself.
+    pub(super) fn on_tangled(&mut self, now: Tick, lease: LeaseId, out: &mut Vec<Effect>) {
+        let held = |slot: &Slot| matches!(slot.state, State::Leased(held) if held.lease == lease);
+        let found = self.slots.iter().find(|(_, slot)| slot.blocked && held(slot)).map(|(&id, _)| id);
+        if let Some(id) = found {
+            self.on_blocked(now, id, lease, false, out);
+            let message = NodeToSlot::TooDeep { lease };
+            out.push(Effect::ToSlot { slot: id, message, connection: None });
+        }
+    }
+
     /// What tasks that wait leave to others now.
     fn left(&self) -> Resources {
         let needs = self.slots.values().filter(|slot| slot.blocked).filter_map(|slot| match slot.state {
