@@ -295,6 +295,7 @@ impl Client {
             depth: 0,
             under: None,
             orphan: false,
+            polls: false,
             reaches: BTreeSet::new(),
         }
     }

@@ -86,7 +86,7 @@ impl Head {
             let mut leases = client.leases.values().flatten();
             !client.is_up()
                 || client.orphan
-                || client.unmet().next().is_none()
+                || client.unmet().next().is_none() && client.leases.is_empty()
                 || leases.any(|lease| !tangle.contains(lease))
                 || client.unmet().any(|(shape, _)| self.fits_beside(id, shape, tangle))
         })
