@@ -98,6 +98,26 @@ impl Race {
 }
 
 #[test]
+fn requests_wait_at_the_head_and_are_met_in_the_order_they_came() {
+    let mut bench = Bench::holding(A, 1);
+    bench.want(A, ONE(), 0);
+    let waiting: Vec<ClientId> = (10..20).map(ClientId).collect();
+    for &client in &waiting {
+        bench.hello(client, &[]);
+        assert_eq!(bench.want(client, ONE(), 1), [], "there is no room");
+    }
+    // None of them says anything again.
+    let mut before = (A, 1);
+    for (number, &client) in (2..).zip(&waiting) {
+        bench.release(before.0, before.1);
+        bench.want(before.0, ONE(), 0);
+        assert_eq!(bench.ended(N1, before.1, None), [place(N1, number, client, ONE())]);
+        bench.placed(N1, number);
+        before = (client, number);
+    }
+}
+
+#[test]
 fn two_clients_with_a_thousand_tasks_each_end_together() {
     for seed in 0..20 {
         // One CPU is used in turns; of an odd number somebody has one more, which stays where it is.
