@@ -189,7 +189,16 @@ impl State {
             }
             Effect::Started { ticket } => ticket.started(),
             Effect::WakeAt(at) => self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at))),
+            Effect::Waits { tasks, why } => self.say_what_is_waited_for(tasks, &why),
         }
+    }
+
+    /// By the callback thread: whoever holds the lock must not meet the user's code.
+    fn say_what_is_waited_for(&self, tasks: usize, why: &str) {
+        let tasks = if tasks == 1 { "1 task waits".to_owned() } else { format!("{tasks} tasks wait") };
+        let text = format!("{tasks} for {why} (hint: wait= bounds how long a task waits for room)");
+        let warn = self.warn.clone();
+        self.notifier.push(Box::new(move || warn(&text)));
     }
 
     pub fn say(&mut self, message: &ClientToHead) {

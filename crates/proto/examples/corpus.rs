@@ -204,6 +204,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToNode::End { lease },
         HeadToNode::Bye,
         HeadToNode::Relay { lease, addresses },
+        HeadToNode::TooDeep { lease },
         HeadToNode::Heartbeat { beat: 7 },
         HeadToNode::Heard { lease },
         HeadToNode::Ask { number: 4, question: NodeQuestion::Status },

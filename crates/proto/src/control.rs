@@ -221,6 +221,10 @@ pub enum HeadToNode {
         number: u64,
         question: NodeQuestion,
     },
+    /// The task under this lease waits for what can run nowhere but in its own slot.
+    TooDeep {
+        lease: LeaseId,
+    },
 }
 
 /// A start of the head whose word counted: leases are from it, and an earlier one of the same cluster is no head any

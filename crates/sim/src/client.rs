@@ -178,6 +178,9 @@ impl Sim {
                 assert!(known, "task {ticket} is said to run and never did");
                 self.ledger.tally.started += 1;
             }
+            Effect::Waits { tasks, why } => {
+                self.note(|_| format!("{tasks} tasks of client {client} wait for {why}"))
+            }
             Effect::WakeAt(at) => {
                 let wake = self.clients[client].wake;
                 if wake.is_none_or(|wake| at < wake) {

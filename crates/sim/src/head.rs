@@ -203,7 +203,9 @@ impl Sim {
         let repeat = match message {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
             HeadToNode::Place { .. } | HeadToNode::Relay { .. } => Repeat::AtOnce,
-            HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } => Repeat::Later,
+            HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } | HeadToNode::TooDeep { .. } => {
+                Repeat::Later
+            }
             HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };
         if !matches!(message, HeadToNode::Heartbeat { .. }) {

@@ -147,6 +147,8 @@ pub enum Effect<Ticket> {
     Started { ticket: Ticket },
     /// Hand in [`Event::Tick`] at this time, or a little later.
     WakeAt(Tick),
+    /// To be said to people: so many tasks have been waiting for room for a while, and for what.
+    Waits { tasks: usize, why: String },
 }
 
 /// What the client remembers about a slot across leases.
@@ -243,7 +245,7 @@ impl<Ticket: Clone> Client<Ticket> {
             | HeadToClient::Over
             | HeadToClient::Answer { .. }
             | HeadToClient::Bye { .. } => {}
-            HeadToClient::Waits { shape, why } => self.on_waits(shape, why),
+            HeadToClient::Waits { shape, why } => self.on_waits(shape, why, out),
         }
     }
 

@@ -71,10 +71,13 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// The head says what tasks of this shape wait for.
-    pub(super) fn on_waits(&mut self, shape: Shape, why: String) {
-        if let Some(key) = self.shapes.find(&shape) {
-            self.shapes[key].waits_for = why;
+    pub(super) fn on_waits(&mut self, shape: Shape, why: String, out: &mut Vec<Effect<Ticket>>) {
+        let Some(key) = self.shapes.find(&shape) else { return };
+        let tasks = self.shapes[key].len();
+        if tasks > 0 {
+            out.push(Effect::Waits { tasks, why: why.clone() });
         }
+        self.shapes[key].waits_for = why;
     }
 
     /// This task waits for a slot until then.

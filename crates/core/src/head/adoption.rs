@@ -45,6 +45,7 @@ impl Head {
             lease,
             Lease { client, node: id, shape, devices, blocked, firm: false, state, via: None },
         );
+        self.holders.insert((client, lease));
         if state.is_somebodys() {
             self.hand_over(lease);
         }
@@ -73,6 +74,8 @@ impl Head {
         if let Some(LeaseState::Unclaimed { slot, .. }) = state {
             self.uncount(lease);
             let entry = self.leases.get_mut(&lease).expect("seen above");
+            self.holders.remove(&(entry.client, lease));
+            self.holders.insert((id, lease));
             (entry.client, entry.state) = (id, LeaseState::Held { slot, since: now });
             self.hand_over(lease);
             self.count(lease);
@@ -91,10 +94,8 @@ impl Head {
 
     /// Leases of an earlier start whose holder has come back without them.
     pub(super) fn end_unnamed(&mut self, id: ClientId, out: &mut Vec<Effect>) {
-        let unclaimed =
-            |lease: &Lease| lease.client == id && matches!(lease.state, LeaseState::Unclaimed { .. });
-        let leases: Vec<LeaseId> =
-            self.leases.iter().filter(|(_, lease)| unclaimed(lease)).map(|(&id, _)| id).collect();
+        let unclaimed = |lease: &LeaseId| matches!(self.leases[lease].state, LeaseState::Unclaimed { .. });
+        let leases: Vec<LeaseId> = self.leases_of(id).filter(unclaimed).collect();
         leases.into_iter().for_each(|lease| self.end(lease, out));
     }
 

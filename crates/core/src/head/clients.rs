@@ -200,9 +200,9 @@ impl Head {
     fn on_bye(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         self.end_leases(id, out);
         self.drop_claims(|_, claim| claim.client == id);
+        let last = self.leases_of(id).collect();
         if let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) {
-            let last = self.leases.iter().filter(|(_, lease)| lease.client == id).map(|(&lease, _)| lease);
-            self.going.insert(id, last.collect());
+            self.going.insert(id, last);
             client.link = ClientLink::Leaving;
             client.wants.clear();
             self.note_hunger(id);
@@ -277,7 +277,10 @@ impl Head {
     pub(super) fn forget_client(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         self.end_leases(id, out);
         self.drop_claims(|_, claim| claim.client == id);
-        self.clients.remove(&id);
+        let under = self.clients.remove(&id).and_then(|client| client.under);
+        if let Some(lease) = under {
+            self.slots.remove(&(lease, id));
+        }
         self.note_hunger(id);
         self.starving.remove(&id);
         self.rank_family(id);

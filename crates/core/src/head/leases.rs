@@ -19,6 +19,7 @@ impl Head {
         let firm = self.is_gang(client, shape);
         let lease = Lease { client, node, shape, devices, blocked: false, firm, state, via: None };
         self.leases.insert(id, lease);
+        self.holders.insert((client, id));
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
         let root = holder.root;
@@ -63,6 +64,7 @@ impl Head {
         self.uncount(id);
         self.keep_promise(id);
         let lease = self.leases.remove(&id).expect("only known leases finish");
+        self.holders.remove(&(lease.client, id));
         if let Some(last) = self.going.get_mut(&lease.client) {
             last.remove(&id);
         }

@@ -36,6 +36,7 @@ mod recall;
 mod room;
 mod share;
 mod status;
+mod tangles;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -172,6 +173,11 @@ pub struct Head {
     riches: BTreeMap<ClientId, waiting::Richness>,
     /// Families that had nothing for so long that they come first.
     starving: BTreeSet<ClientId>,
+    /// Who starves is not looked for before.
+    look_for_starving: Tick,
+    /// Leases whose tasks wait for each other, since when, and when that is looked for again.
+    tangled: BTreeMap<LeaseId, Tick>,
+    look_for_tangles: Tick,
     /// Clients that may not know that there is no room for them.
     untold: BTreeSet<ClientId>,
     /// Leases on their way back that are promised to nobody; those that are promised, or one of several that are; and
@@ -198,6 +204,9 @@ pub struct Head {
     /// Nodes that are gone.
     departed: BTreeMap<NodeId, Departed>,
     leases: BTreeMap<LeaseId, Lease>,
+    /// The same, by who holds them; and the slots that are clients, by the lease they work under.
+    holders: BTreeSet<(ClientId, LeaseId)>,
+    slots: BTreeSet<(LeaseId, ClientId)>,
     /// Leases of an earlier start that clients hold on nodes that have not reported yet.
     claims: BTreeMap<LeaseId, Claim>,
     /// A later start exists.
@@ -379,6 +388,9 @@ impl Head {
             rich: BTreeSet::new(),
             riches: BTreeMap::new(),
             starving: BTreeSet::new(),
+            look_for_starving: Tick::ZERO,
+            tangled: BTreeMap::new(),
+            look_for_tangles: Tick::ZERO,
             untold: BTreeSet::new(),
             loose: BTreeSet::new(),
             owed: BTreeMap::new(),
@@ -394,6 +406,8 @@ impl Head {
             going: BTreeMap::new(),
             departed: BTreeMap::new(),
             leases: BTreeMap::new(),
+            holders: BTreeSet::new(),
+            slots: BTreeSet::new(),
             claims: BTreeMap::new(),
             superseded: false,
             granted: 0,

@@ -2,7 +2,8 @@
 //!
 //! * NV-1: judged by the nodes that are here and by those that were here until lately.
 //! * NV-2: with no node, and for a while after the head's start, nothing is impossible.
-//! * NV-3: what tasks keep while they wait for others (all but CPUs) is not there for those they wait for.
+//! * NV-3: what tasks keep while they wait for others (all but CPUs) is not there for those they wait for, unless the task
+//!   that waits can run them itself.
 
 use super::{Departed, Effect, Head};
 use crate::time::Tick;
@@ -20,8 +21,13 @@ impl Head {
             return;
         }
         let held = self.held_above(id);
+        let free = self.could_ever_hold(id, shape, &BTreeMap::new());
+        // It runs in the middle of the task that waits for it, once that does (TA-2).
+        if free && self.may_run_in_parent(&self.clients[&id], shape) {
+            return;
+        }
         let largest = self.largest(&held);
-        let why = match self.could_ever_hold(id, shape, &BTreeMap::new()) {
+        let why = match free {
             true => format!("{} is held by the tasks that wait for it", self.held_in_words(&held)),
             false => self.what_is_missing(id, shape),
         };

@@ -29,6 +29,7 @@ impl Node {
             HeadToNode::Heard { lease } => self.ends.retain(|(placement, _)| placement.lease != lease),
             // The shell answers.
             HeadToNode::Ask { .. } => {}
+            HeadToNode::TooDeep { lease } => self.on_tangled(now, lease, out),
         }
     }
 

@@ -8,7 +8,9 @@ mod needs;
 mod programs;
 mod random;
 mod reach;
+mod shares;
 mod sharing;
+mod tangles;
 
 use super::*;
 use paceline_proto::LeaseSecret;
