@@ -20,6 +20,10 @@ impl Head {
         message: ClientToHead,
         out: &mut Vec<Effect>,
     ) {
+        if self.is_work(from) {
+            // Nobody else speaks for work.
+            return;
+        }
         if let Some(client) = self.clients.get_mut(&from) {
             client.heard = client.heard.map(|_| now);
         }
@@ -277,7 +281,7 @@ impl Head {
 }
 
 impl Client {
-    fn new(id: ClientId, name: String) -> Client {
+    pub(super) fn new(id: ClientId, name: String) -> Client {
         Client {
             name,
             link: ClientLink::Up,
