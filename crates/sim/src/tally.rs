@@ -78,4 +78,7 @@ tally! {
     superseded: "heads that met a later one",
     broken_links: "data links that were given up",
     silent_heads: "links to a silent head given up",
+    submitted: "answers to those who submit work",
+    work_runs: "starts of work",
+    unwritten: "writes that the disk did not take",
 }
