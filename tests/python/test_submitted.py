@@ -206,8 +206,7 @@ def test_it_goes_on_while_its_head_is_away(paceline: Commands, tmp_path: Path) -
     waiting = subprocess.Popen(
         [program(), "submit", "--wait", "--name", "later", "--", sys.executable, "-c", "raise SystemExit(5)"],
         env=paceline.environment(),
-        stderr=subprocess.PIPE,
-        text=True,
+        stderr=subprocess.DEVNULL,
     )
     wait_until(lambda: "later" in programs(paceline), "it to be accepted", 20)
     os.kill(head["pid"], signal.SIGKILL)
