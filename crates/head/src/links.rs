@@ -39,7 +39,6 @@ pub(crate) type LinkId = u64;
 pub(crate) type Arrival = (LinkId, Result<ToHead, LinkEnd>);
 
 /// What an arrival means.
-#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and most are events")]
 pub(crate) enum Meaning {
     Event(Event),
     Asked(Asker, Question),

@@ -15,6 +15,7 @@ use crate::program::{Start, StartError};
 use crate::question::{Answer, NodeQuestion, Question};
 use crate::resources::{Devices, Resources, Shape};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Client to head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -225,6 +226,20 @@ pub enum HeadToNode {
     TooDeep {
         lease: LeaseId,
     },
+    /// The same as `Place`, of work that the head owns: the slot becomes it. `holder` stands for the work itself.
+    Run {
+        lease: LeaseId,
+        holder: ClientId,
+        shape: Shape,
+        devices: Devices,
+        name: String,
+        /// How it is started; only the slot reads it.
+        #[serde(with = "serde_bytes")]
+        start: Vec<u8>,
+        /// Without a sign of the head for this long it ends, whatever else the node does: by then the head may have it
+        /// run elsewhere.
+        within: Duration,
+    },
 }
 
 /// A start of the head whose word counted: leases are from it, and an earlier one of the same cluster is no head any
@@ -282,6 +297,12 @@ pub enum NodeToSlot {
     Exit,
     /// Too many tasks wait for others on this node already: this one keeps its CPUs and must get on by itself.
     TooDeep { lease: LeaseId },
+    /// Become what this says, with these variables in the environment.
+    Become {
+        #[serde(with = "serde_bytes")]
+        start: Vec<u8>,
+        variables: Vec<(String, String)>,
+    },
 }
 
 /// Slot to node.

@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     pub bad_zygotes: u64,
     /// Share of messages between client and slot after which their link breaks: it breaks most when it is used most.
     pub cuts: u64,
+    /// Share of what a head writes that the disk does not take.
+    pub full_disk: u64,
     kinds: Vec<Fault>,
     every: Duration,
 }
@@ -97,10 +99,18 @@ impl Plan {
         Plan {
             active: true,
             bad_zygotes: if share > 0 { random.pick(&[0, 0, 30]) } else { 0 },
+            full_disk: 0,
             cuts: if kinds.contains(&Fault::CutData) { random.within(0..4) } else { 0 },
             kinds,
             every: Duration::from_millis(every),
         }
+    }
+}
+
+impl Plan {
+    /// Two heads from copies of one journal each have the work that is in it, and nobody can keep both from running it.
+    pub fn has_rivals(&self) -> bool {
+        self.kinds.contains(&Fault::Rival)
     }
 }
 

@@ -209,7 +209,12 @@ impl Sim {
                     self.processes[process].life = Life::Dead;
                 }
             }
-            Effect::Stray { .. } | Effect::Closed => {}
+            Effect::Terminate { slot } => {
+                if let Some(&process) = self.nodes[node].slots.get(&slot) {
+                    self.work_is_asked(process);
+                }
+            }
+            Effect::Stray { .. } | Effect::Printed { .. } | Effect::Closed => {}
             Effect::WakeAt(at) => {
                 self.nodes[node].wake = Some(at);
                 let late = self.lateness();
@@ -517,6 +522,7 @@ impl Sim {
                 self.advance(process);
             }
             NodeToSlot::TooDeep { lease } => self.slot_is_too_deep(process, lease),
+            NodeToSlot::Become { start, .. } => self.slot_becomes(process, &start),
         }
     }
 }

@@ -79,4 +79,7 @@ tally! {
     broken_links: "data links that were given up",
     abandoned: "leases given up without a head",
     silent_heads: "links to a silent head given up",
+    submitted: "answers to those who submit work",
+    work_runs: "starts of work",
+    unwritten: "writes that the disk did not take",
 }

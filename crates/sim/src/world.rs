@@ -15,6 +15,7 @@ use crate::node::NodeHost;
 use crate::process::{Life, Process};
 use crate::random::Random;
 use crate::trace::{Trace, Tracing};
+use crate::works::Errand;
 use paceline_core::client::LeaseKey;
 use paceline_core::{Tick, client, head, node};
 use paceline_proto::control::{
@@ -41,6 +42,7 @@ pub struct Sim {
     pub(crate) cuts: Vec<(usize, usize, Tick)>,
     pub(crate) clients: Vec<ClientHost>,
     pub(crate) processes: Vec<Process>,
+    pub(crate) works: Vec<Errand>,
     pub(crate) ledger: Ledger,
     pub(crate) settings: Settings,
     pub(crate) plan: Plan,
@@ -189,6 +191,15 @@ pub(crate) enum Event {
         client: usize,
     },
     Fault,
+    Submits {
+        work: usize,
+    },
+    WorkEnds {
+        process: usize,
+    },
+    StopsWork {
+        work: usize,
+    },
 }
 
 impl Sim {
@@ -203,6 +214,7 @@ impl Sim {
             cuts: Vec::new(),
             clients: Vec::new(),
             processes: Vec::new(),
+            works: Vec::new(),
             ledger: Ledger::default(),
             settings,
             plan: Plan::default(),
@@ -265,6 +277,9 @@ impl Sim {
             Event::Leaves { process } => self.leaves(process),
             Event::Acts { client } => self.client_acts(client),
             Event::Fault => self.fault(),
+            Event::Submits { work } => self.submits(work),
+            Event::WorkEnds { process } => self.work_ends(process),
+            Event::StopsWork { work } => self.stops_work(work),
         }
     }
 
@@ -287,7 +302,10 @@ impl Sim {
     fn check(&mut self) {
         while let Some(machine) = self.touched.pop_first() {
             let result = match machine {
-                Machine::Head(at) => self.heads[at].core.as_ref().map_or(Ok(()), |core| core.check()),
+                Machine::Head(at) => {
+                    let core = self.heads[at].core.as_ref().map_or(Ok(()), |core| core.check());
+                    core.and_then(|()| self.check_works())
+                }
                 Machine::Node(node) => self.check_node(node),
                 Machine::Client(client) => self.clients[client].core.check(),
                 Machine::Slot(process) => self.processes[process].core.check(),

@@ -30,7 +30,9 @@ impl Head {
         let client = claim.as_ref().map_or(holder, |claim| claim.client);
         // One that is here and did not name it has given it back, or was never told of it.
         let abandoned = claim.is_none() && self.clients.contains_key(&holder);
+        let work = self.on_work_found(id, placement);
         let state = match claim {
+            _ if work == Some(true) => LeaseState::Held { slot, since: now },
             Some(Claim { broken: true, .. }) => LeaseState::Broken,
             Some(_) => LeaseState::Held { slot, since: now },
             None if earlier && !abandoned => {
@@ -43,7 +45,7 @@ impl Head {
         };
         self.leases.insert(
             lease,
-            Lease { client, node: id, shape, devices, blocked, firm: false, state, via: None },
+            Lease { client, node: id, shape, devices, blocked, firm: work.is_some(), state, via: None },
         );
         self.holders.insert((client, lease));
         if state.is_somebodys() {

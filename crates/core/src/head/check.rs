@@ -21,6 +21,7 @@ impl Head {
         self.nodes.keys().try_for_each(|&id| self.check_node(id))?;
         self.clients.keys().try_for_each(|&id| self.check_client(id))?;
         self.check_families()?;
+        self.check_works()?;
         self.check_indexes()
     }
 

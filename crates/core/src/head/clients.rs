@@ -17,6 +17,10 @@ impl Head {
         message: ClientToHead,
         out: &mut Vec<Effect>,
     ) {
+        if self.is_work(from) {
+            // Nobody else speaks for work.
+            return;
+        }
         if let Some(client) = self.clients.get_mut(&from) {
             client.heard = client.heard.map(|_| now);
             client.spoke = now;
@@ -296,7 +300,7 @@ impl Head {
 }
 
 impl Client {
-    fn new(now: Tick, id: ClientId, name: String) -> Client {
+    pub(super) fn new(now: Tick, id: ClientId, name: String) -> Client {
         Client {
             name,
             link: ClientLink::Up,

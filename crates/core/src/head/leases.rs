@@ -16,7 +16,7 @@ impl Head {
     ) {
         let id = self.next_lease();
         let state = LeaseState::Placing;
-        let firm = self.is_gang(client, shape);
+        let firm = self.is_gang(client, shape) || self.is_work(client);
         let lease = Lease { client, node, shape, devices, blocked: false, firm, state, via: None };
         self.leases.insert(id, lease);
         self.holders.insert((client, id));
@@ -26,6 +26,9 @@ impl Head {
         let start = holder.programs.get(&shape.program).cloned();
         self.nodes.get_mut(&node).expect("leases are placed on nodes that are here").leases.insert(id);
         self.count(id);
+        if self.on_work_granted(client, id, node, out) {
+            return self.note_hunger(client);
+        }
         self.send_to_back(client, shape);
         self.untold.insert(client);
         self.note_hunger(client);

@@ -100,6 +100,7 @@ impl Model {
                     unreachable!("nobody beats, nobody comes later")
                 }
                 Effect::WakeAt(_) => unreachable!("taken out by the bench"),
+                Effect::Write { .. } | Effect::Told { .. } => unreachable!("nothing is submitted here"),
             }
         }
     }
