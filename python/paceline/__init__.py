@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from paceline._export import export
     from paceline._future import Future
+    from paceline._group import Group, group
     from paceline._map import map
     from paceline._native import __version__
     from paceline._placement import Placement
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
         ClusterClosed,
         ConnectionFailed,
         FunctionNotSerializable,
+        GroupClosed,
+        GroupLost,
         HeadLost,
         NestingTooDeep,
         NodeLost,
@@ -74,6 +77,9 @@ __all__ = [
     "Daemon",
     "FunctionNotSerializable",
     "Future",
+    "Group",
+    "GroupClosed",
+    "GroupLost",
     "LocalCluster",
     "HeadLost",
     "NestingTooDeep",
@@ -105,6 +111,7 @@ __all__ = [
     "disconnect",
     "errors",
     "export",
+    "group",
     "is_head_running",
     "is_node_running",
     "local_cluster",
@@ -126,6 +133,7 @@ _HOMES = {
     "cancel": "_cancelling",
     "current": "_current",
     "Future": "_future",
+    "Group": "_group",
     "Placement": "_placement",
     "Program": "_program",
     "RemoteFunction": "_remote",
@@ -134,6 +142,7 @@ _HOMES = {
     "connect": "_cluster",
     "disconnect": "_cluster",
     "export": "_export",
+    "group": "_group",
     "is_head_running": "_daemons",
     "is_node_running": "_daemons",
     "local_cluster": "_daemons",

@@ -5,15 +5,15 @@
 use crate::ask::View;
 use crate::links::{Peer, Way};
 use paceline_core::head::{LeaseStatus, NodeStatus};
-use paceline_proto::question::{Answer, lease_name, node_name};
+use paceline_proto::question::{Answer, client_name, lease_name, node_name};
 use paceline_proto::{ClientId, Names, NodeId, Resources};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-pub(crate) fn status(view: &View<'_>, parts: &BTreeMap<NodeId, Answer>) -> Value {
+pub(crate) fn status(view: &View<'_>, parts: &BTreeMap<Peer, Answer>) -> Value {
     let told: BTreeMap<NodeId, Value> = parts
         .iter()
-        .filter_map(|(&node, part)| Some((node, serde_json::from_str(part.as_ref().ok()?).ok()?)))
+        .filter_map(|(peer, part)| Some((peer.node()?, serde_json::from_str(part.as_ref().ok()?).ok()?)))
         .collect();
     let ways = lease_links(&told);
     let nodes: Vec<Value> =
@@ -84,10 +84,6 @@ fn lease_links(told: &BTreeMap<NodeId, Value>) -> BTreeMap<String, Value> {
 
 fn link(way: &Option<Way>) -> Option<&'static str> {
     way.as_ref().map(|way| way.link)
-}
-
-pub(crate) fn client_name(id: ClientId) -> String {
-    format!("{:016x}", id.0)
 }
 
 pub(crate) fn resources(resources: &Resources, names: &Names) -> Value {

@@ -12,7 +12,7 @@ use crate::ids::{
 };
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
-use crate::question::{Answer, NodeQuestion, Question};
+use crate::question::{Answer, ClientQuestion, NodeQuestion, Question};
 use crate::resources::{Devices, Resources, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,8 @@ pub enum ClientToHead {
     /// How much this client counts when there is not enough for all: its share goes by the weight, and whoever has the
     /// higher priority comes first.
     Standing { weight: u32, priority: i32 },
+    /// The answer to the head's question of this number.
+    Answer { number: u64, text: Answer },
 }
 
 /// Head to client.
@@ -127,6 +129,11 @@ pub enum HeadToClient {
         shape: Shape,
         why: String,
     },
+    /// The head wants to know something, on behalf of somebody who asked it.
+    Ask {
+        number: u64,
+        question: ClientQuestion,
+    },
 }
 
 /// Node to head.
@@ -190,6 +197,8 @@ pub enum HeadToNode {
         secret: LeaseSecret,
         /// The GPUs it has, or has a part of.
         devices: Devices,
+        /// Its slot ends with it, and serves no other.
+        once: bool,
     },
     /// End the lease. Its slot stays warm for the same client unless something still runs in it.
     End {

@@ -184,6 +184,7 @@ impl Sim {
             HeadToClient::ProgramFailed { .. }
             | HeadToClient::Unplaceable { .. }
             | HeadToClient::Answer { .. }
+            | HeadToClient::Ask { .. }
             | HeadToClient::Over
             | HeadToClient::Bye
             | HeadToClient::Waits { .. }

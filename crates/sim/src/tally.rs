@@ -78,4 +78,8 @@ tally! {
     superseded: "heads that met a later one",
     broken_links: "data links that were given up",
     silent_heads: "links to a silent head given up",
+    groups: "groups opened",
+    whole_groups: "groups that were whole",
+    lost_groups: "groups that lost a member",
+    group_lost: "tasks lost with their group",
 }

@@ -6,6 +6,7 @@
 use crate::agenda::Agenda;
 use crate::client::ClientHost;
 use crate::faults::Plan;
+use crate::group::Group;
 use crate::head::HeadHost;
 use crate::ledger::Ledger;
 use crate::link::{Arrival, Delay, End, Kind, LinkId, Links, Repeat};
@@ -41,6 +42,7 @@ pub struct Sim {
     pub(crate) cuts: Vec<(usize, usize, Tick)>,
     pub(crate) clients: Vec<ClientHost>,
     pub(crate) processes: Vec<Process>,
+    pub(crate) groups: Vec<Group>,
     pub(crate) ledger: Ledger,
     pub(crate) settings: Settings,
     pub(crate) plan: Plan,
@@ -184,6 +186,10 @@ pub(crate) enum Event {
     Acts {
         client: usize,
     },
+    /// Its client has no more use for a group.
+    GroupEnds {
+        group: usize,
+    },
     Fault,
 }
 
@@ -199,6 +205,7 @@ impl Sim {
             cuts: Vec::new(),
             clients: Vec::new(),
             processes: Vec::new(),
+            groups: Vec::new(),
             ledger: Ledger::default(),
             settings,
             plan: Plan::default(),
@@ -259,6 +266,7 @@ impl Sim {
             Event::Stops { process, run } => self.stops(process, run),
             Event::Leaves { process } => self.leaves(process),
             Event::Acts { client } => self.client_acts(client),
+            Event::GroupEnds { group } => self.close_group(group),
             Event::Fault => self.fault(),
         }
     }

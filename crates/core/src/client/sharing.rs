@@ -72,8 +72,9 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// The head says what tasks of this shape wait for.
     pub(super) fn on_waits(&mut self, shape: Shape, why: String) {
-        if let Some(key) = self.shapes.find(&shape) {
-            self.shapes[key].waits_for = why;
+        let Some(key) = self.shapes.find(&shape) else { return };
+        for queue in self.queues_of(key) {
+            self.shapes[queue].waits_for = why.clone();
         }
     }
 
@@ -120,7 +121,7 @@ impl<Ticket: Clone> Client<Ticket> {
 }
 
 /// What a rule is called: a hash of what it says.
-fn name(rule: &Rule) -> PlacementId {
+pub(super) fn name(rule: &Rule) -> PlacementId {
     let mut hasher = blake3::Hasher::new();
     hasher.update(format!("{rule:?}").as_bytes());
     let hash = hasher.finalize();

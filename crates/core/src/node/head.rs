@@ -17,9 +17,9 @@ impl Node {
         match message {
             HeadToNode::Welcome { .. } => {}
             HeadToNode::Program { program, start } => self.on_program(now, program, start),
-            HeadToNode::Place { lease, client, shape, holder, secret, devices } => {
+            HeadToNode::Place { lease, client, shape, holder, secret, devices, once } => {
                 let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
-                self.on_place(now, Use { lease, client, shape, holder, epoch, secret, devices }, out)
+                self.on_place(now, Use { lease, client, shape, holder, epoch, secret, devices, once }, out)
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),

@@ -113,6 +113,9 @@ impl Node {
                 slot.blocked = false;
                 slot.served = true;
                 self.report(held, id, None, out);
+                if held.once {
+                    self.leave(now, id, out);
+                }
             }
             _ => {}
         }

@@ -119,6 +119,7 @@ impl Bench {
             holder: client,
             secret: SECRET,
             devices: Devices::default(),
+            once: false,
         }))
     }
 
