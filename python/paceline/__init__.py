@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer th
 if TYPE_CHECKING:
     from paceline import errors as errors
     from paceline._cancelling import cancel
-    from paceline._cluster import Cluster, connect, disconnect, shutdown
+    from paceline._cluster import Cluster, connect, disconnect, shutdown, status
     from paceline._current import Current, current
     from paceline._daemons import (
         Daemon,
@@ -121,6 +121,7 @@ __all__ = [
     "shutdown",
     "start_head",
     "start_node",
+    "status",
     "wait",
 ]
 
@@ -152,6 +153,7 @@ _HOMES = {
     "shutdown": "_cluster",
     "start_head": "_daemons",
     "start_node": "_daemons",
+    "status": "_cluster",
     "wait": "_waiting",
 }
 

@@ -77,7 +77,8 @@ fn about(what: &str, status: &Status, waits: &[Waits]) -> Result<Vec<String>, St
 
 /// The task that is meant, and which clients may know of it: `42`, or `name/42` of one client.
 pub(crate) fn task_of(what: &str, status: &Status, here: &[ClientId]) -> Option<(TaskId, Vec<ClientId>)> {
-    let (client, number) = what.rsplit_once('/').map_or((None, what), |(client, number)| (Some(client), number));
+    let (client, number) =
+        what.rsplit_once('/').map_or((None, what), |(client, number)| (Some(client), number));
     let task = TaskId(number.parse().ok()?);
     let meant = |id: &ClientId| {
         let named = status.clients.iter().any(|(other, name)| other == id && Some(name.as_str()) == client);

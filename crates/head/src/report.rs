@@ -31,12 +31,15 @@ fn node(view: &View<'_>, entry: &NodeStatus, told: Option<&Value>) -> Value {
         (true, false, None) => "silent",
         (true, false, Some(_)) => "up",
     };
+    let tcp = entry.addresses.iter().filter(|address| !address.is_unix());
+    let listens: Vec<String> = tcp.map(ToString::to_string).collect();
     let mut found = json!({
         "node": node_name(entry.node),
         "name": entry.name,
         "state": state,
         "link": link(&way),
         "address": way.and_then(|way| way.address),
+        "listens": listens,
         "total": resources(&entry.total, &view.status.names),
         "free": resources(&entry.free, &view.status.names),
     });

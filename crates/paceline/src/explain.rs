@@ -50,7 +50,7 @@ fn sentence(status: &TaskStatus, name: &dyn Fn(NodeId) -> String) -> String {
                 }
             }
         }
-        TaskPlace::Queued { before, leases, busy, wanted, why, group, alone } => {
+        TaskPlace::Queued { before, leases, busy, wanted, why, group, bounded, alone } => {
             let ahead = match before {
                 0 => "first in its queue".to_owned(),
                 before => format!("behind {} in its queue", counted(*before, "other task")),
@@ -60,7 +60,9 @@ fn sentence(status: &TaskStatus, name: &dyn Fn(NodeId) -> String) -> String {
                     format!("its group has {there} of {size} members, and begins when all are there")
                 }
                 (None, 0) => format!("its program has no slot with {}", status.needs),
-                (None, 1) if *busy > 0 => format!("its program has one slot with {}, which is at work", status.needs),
+                (None, 1) if *busy > 0 => {
+                    format!("its program has one slot with {}, which is at work", status.needs)
+                }
                 (None, _) => {
                     let of = format!("{busy} of {leases} slots with {} that its program has", status.needs);
                     format!("{of} are at work, and it could use {wanted}")
@@ -68,7 +70,11 @@ fn sentence(status: &TaskStatus, name: &dyn Fn(NodeId) -> String) -> String {
             };
             let head = if *alone { "; there is no link to the head, which gives out slots" } else { "" };
             let why = if why.is_empty() { String::new() } else { format!("; {why}") };
-            format!("{task} waits, {ahead}: {slots}{why}{head}")
+            let bound = match bounded {
+                Some(most) => format!("; a program holds at most {most} slots at a time (max_links)"),
+                None => String::new(),
+            };
+            format!("{task} waits, {ahead}: {slots}{bound}{why}{head}")
         }
     }
 }
@@ -104,12 +110,18 @@ mod tests {
         let needs = Resources::cpus(2);
         let status = TaskStatus { task: TaskId(7), needs, attempts, retries: 1, deaths, place };
         let told = told(&status, &|node| format!("n{}", node.0));
-        told["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join(" | ")
+        told["lines"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line.as_str().unwrap())
+            .collect::<Vec<_>>()
+            .join(" | ")
     }
 
     fn queued(before: usize, leases: usize, group: Option<(usize, usize)>) -> TaskPlace {
-        let (busy, wanted, why, alone) = (leases, 4, String::new(), false);
-        TaskPlace::Queued { before, leases, busy, wanted, why, group, alone }
+        let (busy, wanted, why, bounded, alone) = (leases, 4, String::new(), None, false);
+        TaskPlace::Queued { before, leases, busy, wanted, why, group, bounded, alone }
     }
 
     #[test]
@@ -145,6 +157,9 @@ mod tests {
             assert_eq!(lines(place, 0, 0), said);
         }
         let again = lines(queued(0, 0, None), 2, 1);
-        assert!(again.ends_with("it was begun 2 times before, and 1 slot died under it; one retry is left"), "{again}");
+        assert!(
+            again.ends_with("it was begun 2 times before, and 1 slot died under it; one retry is left"),
+            "{again}"
+        );
     }
 }

@@ -48,7 +48,8 @@ pub use cell::{Cell, Ticket, Waiter};
 pub use exchange::array::{Array, Element};
 pub use notify::{Notice, Notifier, in_callback};
 pub use paceline_core::client::{
-    Charge, GroupLost, Here, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, Unplaceable, Waiting,
+    Charge, GroupLost, Here, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, Unplaceable,
+    Waiting,
 };
 pub use paceline_macros::task;
 pub use paceline_node::hardware;

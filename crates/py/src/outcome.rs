@@ -3,8 +3,8 @@
 use crate::wire::Wire;
 use paceline::exchange::Failure;
 use paceline::{
-    Charge, DeathCause, GroupLost, Lost, LostCause, MemoryUse, NotStarted, OutOfMemory, Outcome, Session, StartError, Stored,
-    TaskId,
+    Charge, DeathCause, GroupLost, Lost, LostCause, MemoryUse, NotStarted, OutOfMemory, Outcome, Session,
+    StartError, Stored, TaskId,
 };
 use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration};
 use pyo3::intern;

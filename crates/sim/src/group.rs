@@ -50,9 +50,8 @@ impl Sim {
 
     pub(crate) fn open_group(&mut self, client: usize, size: u32, needs: Resources, rule: Rule) -> usize {
         self.ledger.tally.groups += 1;
-        let shape = self.client_does(client, |core, out| {
-            core.open_group(size, needs, ProgramId::OWN, rule, out)
-        });
+        let shape =
+            self.client_does(client, |core, out| core.open_group(size, needs, ProgramId::OWN, rule, out));
         let before = self.leases_of(client, shape);
         let (leases, lost) = (BTreeMap::new(), false);
         self.groups.push(Group { client, shape, size, open: true, before, leases, lost });
@@ -94,7 +93,9 @@ impl Sim {
     /// Calls are about to be sent under a lease (SG-1, SG-2).
     pub(crate) fn check_members(&mut self, client: usize, lease: LeaseId, calls: &[Call]) {
         for call in calls {
-            let Some((group, member)) = self.ledger.entries[named(&call.payload)].job.member else { continue };
+            let Some((group, member)) = self.ledger.entries[named(&call.payload)].job.member else {
+                continue;
+            };
             let granted = self.leases_of(client, self.groups[group].shape);
             let Group { size, before, leases, .. } = &mut self.groups[group];
             let mine = granted.difference(before).count();
@@ -110,15 +111,18 @@ impl Sim {
 
     /// A task has ended, and its group may be the reason (SG-3).
     pub(crate) fn check_group_lost(&mut self, task: usize, outcome: &Outcome) {
-        let (Outcome::GroupLost(_), Some((group, _))) = (outcome, self.ledger.entries[task].job.member) else {
+        let (Outcome::GroupLost(_), Some((group, _))) = (outcome, self.ledger.entries[task].job.member)
+        else {
             return;
         };
         let Group { client, shape, .. } = self.groups[group];
         let mut all = self.leases_of(client, shape).into_iter();
         let alone = self.clients[client].core.group_places(&shape).is_none();
         assert!(alone, "SG-3: group {group} is whole");
-        assert!(all.any(|lease| self.ledger.has_ended(lease)) || self.clients[client].head.is_none(),
-            "SG-3: no lease of group {group} has ended");
+        assert!(
+            all.any(|lease| self.ledger.has_ended(lease)) || self.clients[client].head.is_none(),
+            "SG-3: no lease of group {group} has ended"
+        );
         let news = !std::mem::replace(&mut self.groups[group].lost, true);
         self.ledger.tally.lost_groups += u64::from(news);
     }

@@ -1,8 +1,8 @@
 //! What should happen, told in small clusters.
 
 use paceline_sim::How::{
-    Cancelled, GroupLost, HeadLost, NodeLost, NotStarted, Poison, Raised, SlotDied, TimedOut, TooDeep, Unplaceable,
-    Value,
+    Cancelled, GroupLost, HeadLost, NodeLost, NotStarted, Poison, Raised, SlotDied, TimedOut, TooDeep,
+    Unplaceable, Value,
 };
 use paceline_sim::{Job, News, RetryOn, Sim, cpus, ms, us};
 use std::time::Duration;

@@ -201,12 +201,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
-    fn end_calls(
-        &mut self,
-        calls: VecDeque<InFlight>,
-        outcome: &Outcome,
-        out: &mut Vec<Effect<Ticket>>,
-    ) {
+    fn end_calls(&mut self, calls: VecDeque<InFlight>, outcome: &Outcome, out: &mut Vec<Effect<Ticket>>) {
         for call in calls {
             self.finish_unplaced(call.task, outcome.clone(), out);
         }

@@ -11,8 +11,8 @@ use super::shapes::ShapeKey;
 use super::{Charge, Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use crate::alarm::Alarm;
-use paceline_proto::{DeathCause, LeaseId, OutOfMemory};
 use paceline_proto::control::{ClientToHead, HeadToClient, Held, Met};
+use paceline_proto::{DeathCause, LeaseId, OutOfMemory};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -198,6 +198,8 @@ impl<Ticket: Clone> Client<Ticket> {
             self.slots.remove(&(lease.node, lease.slot));
             let queue = &mut self.shapes[lease.shape];
             queue.forget_lease(key, &lease);
+            self.gone = true;
+            let queue = &mut self.shapes[lease.shape];
             let calls = lease.take_in_flight();
             queue.in_flight -= calls.len();
             out.push(Effect::Close { key });
