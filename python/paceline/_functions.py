@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
         @property
         def closed(self) -> bool: ...
-        def function(self, payload: bytes, name: str, **options: Any) -> Function: ...
-
+        @property
+        def function(self) -> Callable[..., Function]: ...
 
 
 class Package:

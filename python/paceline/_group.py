@@ -1,7 +1,7 @@
 """Groups: slots that a program has together or not at all.
 
-Owns: `group` and `Group`. Does not own: who gets slots and when, which the head decides, nor what becomes of a group that
-loses a member, which the core does.
+Owns: `group` and `Group`. Does not own: who gets slots and when, which the head decides, nor what becomes of a group
+that loses a member, which the core does.
 
 * GP-1: a group that is open has all its members; one that cannot be had is never open.
 * GP-2: whatever is submitted to a rank runs in the same process, in the order in which it was submitted.
@@ -51,9 +51,9 @@ def group(
     """Get `size` slots together or not at all, each with what is asked for here, and keep them until the end of the
     `with` block: for work whose parts must run at the same time, such as distributed training.
 
-    The other arguments are those of `remote`; `placement="one_per_node"` puts each member on a node of its own. It waits
-    until there is room for all, at most `wait` seconds if that is given; what can never be had fails at once. Both are
-    `NoResources`. While it waits, what becomes free is kept for it.
+    The other arguments are those of `remote`; `placement="one_per_node"` puts each member on a node of its own. It
+    waits until there is room for all, at most `wait` seconds if that is given; what can never be had fails at once.
+    Both are `NoResources`. While it waits, what becomes free is kept for it.
 
     In the members, `pl.current()` has `rank` and `size`, and so has the environment, by the names that
     `torch.distributed` looks for: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR` and

@@ -74,7 +74,9 @@ def rule_of(placement: Any, gpu_memory: int) -> Rule | None:
     elif placement is None:
         placement = Placement()
     elif not isinstance(placement, Placement):
-        raise TypeError(f"placement must be 'pack', 'spread', 'one_per_node' or a Placement, not {type(placement).__name__}")
+        raise TypeError(
+            f"placement must be 'pack', 'spread', 'one_per_node' or a Placement, not {type(placement).__name__}"
+        )
     rule: Rule = placement._rule(gpu_memory)
     return None if rule == Placement()._rule(0) else rule
 

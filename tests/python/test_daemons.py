@@ -93,7 +93,7 @@ def test_nodes_with_another_python_are_refused(paceline: Commands, tmp_path: Pat
     interpreter = tmp_path / "python"
 
     def pretends_to_be(minor: int, patch: int) -> str:
-        told = f"s/\"python\": [[][^]]*[]]/\"python\": [{ours[0]}, {minor}, {patch}]/"
+        told = f's/"python": [[][^]]*[]]/"python": [{ours[0]}, {minor}, {patch}]/'
         interpreter.write_text(f"#!/bin/sh\nexec {sys.executable} \"$@\" | sed '{told}'\n")
         interpreter.chmod(0o755)
         return str(interpreter)
@@ -339,7 +339,7 @@ def test_machines_to_oneself(paceline: Commands, tmp_path: Path, monkeypatch: py
             assert sorted(group.nodes) == ["first", "second"]
             assert group.run(lambda: os.environ["LOCAL_RANK"]) == ["0", "0"]
         with pytest.raises(pl.NoResources, match="a group of 3"):
-            pl.group(3, placement="one_per_node")
+            pl.group(3, placement="one_per_node", wait=0.5)
         with pl.group(4) as group:
             assert sorted(group.nodes) == ["first", "first", "second", "second"]
 

@@ -94,7 +94,7 @@ def test_the_command_line_finds_tasks_at_their_programs(paceline: Commands, tmp_
         assert "on node here" in told
         told = paceline("explain", f"trainer/{waiting.task_id}").ok().out
         assert f"task {waiting.task_id} waits" in told
-        assert "the head says: the nodes that could hold it are in use: here has 0 CPUs of 1 CPU" in told, told
+        assert "the head says: the nodes that could hold it are in use: here has 0 of 1 CPUs free" in told, told
         [task] = paceline("explain", str(waiting.task_id), "--json").ok().json["tasks"]
         assert (task["name"], task["state"], task["node"]) == ("trainer", "waiting", None)
         refused = paceline("explain", "4711")

@@ -89,7 +89,7 @@ def test_members_meet_at_the_port_that_they_are_told() -> None:
 def test_what_can_never_be_had_fails_at_once_and_says_what_is_missing() -> None:
     with pl.connect(cpus=2, gpus=0):
         started = time.monotonic()
-        with pytest.raises(pl.NoResources, match="a group of 3 with 1 CPUs? each") as refused:
+        with pytest.raises(pl.NoResources, match=r"a group of 3 with 1 CPUs? each") as refused:
             pl.group(3)
         assert "cannot hold the 3 members of the group at once" in str(refused.value)
         with pytest.raises(pl.NoResources, match="no node has a GPU"):
@@ -117,7 +117,8 @@ def test_it_waits_for_all_members_and_no_longer_than_it_may(tmp_path: Path) -> N
         other = pl.remote(lambda: time.sleep(0.2)).submit()
         Path(gate).touch()
         with pl.group(2, wait=30) as group:
-            assert busy.done() and other.done(), "it took the place of what ran"
+            assert busy.done(), "it took the place of what ran"
+            assert other.done()
             assert group.run(abs, -2) == [2, 2]
 
 
@@ -179,11 +180,18 @@ def test_the_end_of_the_block_waits_and_an_error_in_it_does_not() -> None:
         with pytest.raises(pl.GroupClosed, match="the group is closed"):
             group.submit(0, abs, -1)
         started = time.monotonic()
-        with pytest.raises(KeyError), pl.group(2) as group:
-            future = group.submit(0, sleep_for_ever)
-            wait_until(future.running, "it runs")
-            raise KeyError("mine")
-        assert future.cancelled()
+        group = pl.group(2)
+
+        def fail() -> None:
+            with group:
+                futures.append(group.submit(0, sleep_for_ever))
+                wait_until(futures[0].running, "it runs")
+                raise KeyError("mine")
+
+        futures: list[pl.Future[None]] = []
+        with pytest.raises(KeyError, match="mine"):
+            fail()
+        assert futures[0].cancelled()
         assert time.monotonic() - started < 10
         assert pl.remote(cpus=2)(abs)(-1) == 1, "everything was given back"
 

@@ -123,7 +123,8 @@ pub(crate) fn task(
         lines.extend(more.map(str::to_owned));
     }
     if silent > 0 {
-        lines.push(format!("{silent} clients did not answer in time"));
+        let who = if silent == 1 { "one client".to_owned() } else { format!("{silent} clients") };
+        lines.push(format!("{who} did not answer in time"));
     }
     if lines.is_empty() {
         return Err(format!(

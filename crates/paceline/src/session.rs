@@ -533,6 +533,8 @@ impl Session {
                 break;
             }
         }
+        // Futures may keep the session for long; nobody is to wait for an answer over this link.
+        state.inner.control = None;
         state.inner.host.shutdown();
         drop(state);
         self.shared.notifier.close();

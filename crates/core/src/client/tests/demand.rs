@@ -178,7 +178,7 @@ fn all_shapes_together_have_no_more_than_the_most() {
     let mut bench = Bench::with(Config { max_leases: 2, ..Config::default() });
     let half = Shape::of(Resources::fractional_cpus(0.5).unwrap());
     let wants = |shape, count| Effect::ToHead(ClientToHead::Want { shape, count });
-    bench.submit_many(4);
+    bench.submit_many(2);
     bench.add_lease(1);
     bench.add_lease(2);
     bench.running(A, 1);
@@ -189,6 +189,8 @@ fn all_shapes_together_have_no_more_than_the_most() {
     let back = Effect::ToHead(ClientToHead::Release { lease: LeaseId(1) });
     let other = bench.values(B, ms(100), &[1]);
     let all = [replied, other].concat();
-    assert!(all.contains(&back) || all.contains(&Effect::ToHead(ClientToHead::Release { lease: LeaseId(2) })));
+    assert!(
+        all.contains(&back) || all.contains(&Effect::ToHead(ClientToHead::Release { lease: LeaseId(2) }))
+    );
     assert!(all.contains(&wants(half, 1)), "DM-1: now there is room: {all:?}");
 }
