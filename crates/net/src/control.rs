@@ -58,7 +58,10 @@ impl Carries for SlotToNode {
     fn descriptors(&self) -> usize {
         match self {
             SlotToNode::Nest | SlotToNode::Connect => 1,
-            SlotToNode::Ready { .. } | SlotToNode::Detached { .. } | SlotToNode::Blocked { .. } => 0,
+            SlotToNode::Ready { .. }
+            | SlotToNode::Detached { .. }
+            | SlotToNode::Blocked { .. }
+            | SlotToNode::Waits { .. } => 0,
         }
     }
 }

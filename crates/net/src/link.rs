@@ -129,6 +129,14 @@ impl Link {
         &mut self.out
     }
 
+    /// A frame of about this length is next: if it is a long one, its room is made of large pages, too.
+    pub fn make_room(&mut self, length: usize) {
+        if length >= LONG {
+            self.out.reserve(length + frame::HEADER);
+            large_pages(self.out.spare_capacity_mut());
+        }
+    }
+
     /// How many bytes wait to be sent.
     pub fn pending(&self) -> usize {
         let sealed = self.tls.as_ref().is_some_and(|tls| tls.wants_write());

@@ -204,7 +204,7 @@ impl Shell {
             SlotToNode::Ready { pid, .. } => self.slots.on_forked(slot, *pid),
             SlotToNode::Nest => descriptors.into_iter().for_each(|link| (self.options.uplink)(link)),
             SlotToNode::Connect => descriptors.into_iter().for_each(|data| self.openings.on_offer(data)),
-            SlotToNode::Detached { .. } | SlotToNode::Blocked { .. } => {}
+            SlotToNode::Detached { .. } | SlotToNode::Blocked { .. } | SlotToNode::Waits { .. } => {}
         }
     }
 

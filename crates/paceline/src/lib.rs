@@ -46,6 +46,7 @@ pub use aside::Stored;
 pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
 pub use exchange::array::{Array, Element};
+pub use nested::Blocked;
 pub use notify::{Notice, Notifier, in_callback};
 pub use paceline_core::client::{
     Charge, GroupLost, Here, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, Unplaceable,

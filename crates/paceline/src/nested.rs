@@ -3,7 +3,7 @@
 //! * NS-1: what is submitted counts as the task's: it is told under which lease before.
 //! * NS-2: while anybody here waits for tasks, the slot's CPUs are theirs; for callbacks and awaited futures, as long as
 //!   any task is pending.
-//! * NS-3: a slot that may not leave its CPUs to others runs what it waits for itself.
+//! * NS-3: a slot that may not leave its CPUs to others runs what it waits for itself, as far as nobody else has begun it.
 
 use crate::embedded::Status;
 use crate::host::{Host, Opened};
@@ -81,7 +81,7 @@ pub(crate) struct Nest {
 }
 
 /// As long as this lives, a thread of the task waits for others.
-pub(crate) struct Blocked<'a>(&'a Runtime, Option<Wait>);
+pub struct Blocked<'a>(&'a Runtime, Option<Wait>);
 
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
@@ -141,6 +141,10 @@ impl Shared {
     pub(crate) fn take_here(&self, state: &mut Guarded) -> Option<Here<crate::Ticket>> {
         let nest = self.nest.as_ref().filter(|nest| nest.runtime.is_too_deep())?;
         let has = nest.has();
-        state.inner.act(|core, effects| core.take_here(&has, effects))
+        let here = state.inner.act(|core, effects| core.take_here(&has, effects));
+        if here.is_none() {
+            nest.runtime.wait_anyway();
+        }
+        here
     }
 }

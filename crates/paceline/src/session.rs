@@ -5,7 +5,7 @@ use crate::batch::Batch;
 use crate::cell::{Cell, Ticket, Waiter};
 use crate::embedded::{self, Embedded};
 use crate::host::Host;
-use crate::nested::{Nest, Nested};
+use crate::nested::{Blocked, Nest, Nested};
 use crate::notify::{Enter, Notifier};
 use crate::pump::{LEADER_WAKE, Leadership, Waited};
 use crate::reactor;
@@ -375,6 +375,11 @@ impl Session {
     /// How many tasks wait here for a slot.
     pub fn queued(&self) -> usize {
         self.shared.state.lock().inner.core.queued()
+    }
+
+    /// To be kept by a thread that waits several times for the same: inside a slot its CPUs stay with others in between.
+    pub fn keep_waiting(&self) -> Option<Blocked<'_>> {
+        self.shared.nest.as_ref().map(Nest::block)
     }
 
     /// Wait until the waiter is satisfied. `focus` is the one task that is waited for, if it is one.

@@ -235,6 +235,7 @@ impl State {
         let Some(data) = self.links.get_mut(key.0).and_then(Option::as_mut) else { return };
         self.core.outgoing(key, &mut self.messages);
         for message in self.messages.drain(..) {
+            data.link.make_room(message.payload_bytes());
             encode(&message, data.link.out());
         }
         data.write(&self.epoll, key);

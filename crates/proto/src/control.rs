@@ -168,7 +168,8 @@ pub enum NodeToHead {
     /// The node is there. The head sends the number back, which only the node understands.
     Heartbeat { beat: u64 },
     /// The task that runs under this lease waits for others, and does not need its CPUs meanwhile; or it goes on.
-    Blocked { lease: LeaseId, blocked: bool },
+    /// `full`: the next one that waits will be told to get on by itself.
+    Blocked { lease: LeaseId, blocked: bool, full: bool },
     /// The answer to the head's question of this number.
     Answer { number: u64, text: Answer },
     /// The node wants to go: let it finish what it runs, then say goodbye.
@@ -296,6 +297,8 @@ pub enum SlotToNode {
     Nest,
     /// The slot opens a data connection, as any client does; it comes along.
     Connect,
+    /// The task was told to get on by itself, but all that it waits for runs elsewhere.
+    Waits { lease: LeaseId },
 }
 
 /// Node to zygote. `Fork` brings three descriptors: the slot's control socket, its output, its error output.

@@ -19,7 +19,11 @@ pub fn block(
     focus: Option<&Cell>,
     timeout: Option<Duration>,
 ) -> PyResult<bool> {
+    if waiter.is_satisfied() {
+        return Ok(true);
+    }
     let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut waits = session.keep_waiting();
     loop {
         let slice = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
         match py.detach(|| session.wait(waiter, focus, slice)) {
@@ -28,9 +32,11 @@ pub fn block(
                 py.check_signals().inspect_err(|error| on_interrupt(py, session, error))?;
             }
             Waited::Here(here) => {
+                drop(waits.take());
                 let (outcome, interrupt) = slot::run_here(py, &here);
                 session.finish_here(*here, outcome);
                 interrupt?;
+                waits = session.keep_waiting();
             }
         }
         if until.is_some_and(|until| until <= Instant::now()) {

@@ -7,6 +7,7 @@ use paceline_core::client::Outcome;
 use paceline_proto::LeaseId;
 use paceline_proto::control::SlotToNode;
 use paceline_proto::data::Status;
+use std::time::Duration;
 
 impl Sim {
     /// The client that this one works for, itself if it is no slot.
@@ -75,12 +76,38 @@ impl Sim {
         if self.processes[process].busy.as_ref().is_some_and(|busy| busy.too_deep && busy.waits) {
             self.run_here(process);
         }
-        let Some(busy) = self.processes[process].busy.as_ref().filter(|busy| busy.waits) else { return };
-        if busy.children.iter().all(|child| self.ledger.entries[*child].outcome.is_some()) {
-            let (run, takes) = (busy.run, self.ledger.entries[busy.task].job.takes);
+        let Some(busy) = self.processes[process].busy.as_mut().filter(|busy| busy.waits) else { return };
+        let ended = |child: &&usize| self.ledger.entries[**child].outcome.is_some();
+        let ended = busy.children[busy.waited_for..].iter().take_while(ended).count();
+        busy.waited_for += ended;
+        let (run, takes) = (busy.run, self.ledger.entries[busy.task].job.takes);
+        if busy.waited_for == busy.children.len() {
             self.goes_on(process);
             self.after(takes / 2, Event::RunEnds { process, run });
+        } else if ended > 0 {
+            // It does something with what it has before it waits for the next.
+            self.goes_on(process);
+            let moment = self.random.span(Duration::from_micros(1)..Duration::from_millis(1));
+            self.after(moment, Event::WaitsAgain { process, run });
         }
+    }
+
+    /// A task that has used the outcome of one that it had waited for waits for the next.
+    pub(crate) fn waits_again(&mut self, process: usize, run: u64) {
+        let entry = &self.processes[process];
+        if !entry.running(run) {
+            return;
+        }
+        if entry.paused_until > self.now {
+            let at = entry.paused_until;
+            return self.agenda.add(at, Event::WaitsAgain { process, run });
+        }
+        match entry.core.lease() {
+            Some(lease) => self.waits(process, lease),
+            // Its lease is over: nobody waits for what it does.
+            None => return self.after(Duration::ZERO, Event::RunEnds { process, run }),
+        }
+        self.children_changed(process);
     }
 
     fn goes_on(&mut self, process: usize) {
@@ -122,7 +149,11 @@ impl Sim {
                 self.client_performs(client, effect);
             }
             self.touch(Machine::Client(client));
-            let Some(here) = here else { return };
+            let Some(here) = here else {
+                let Some(busy) = &mut self.processes[process].busy else { return };
+                busy.too_deep = false;
+                return self.slot_tells_node(process, &SlotToNode::Waits { lease });
+            };
             let job = self.ledger.entries[here.ticket].job;
             let (status, outcome) = match job.fate {
                 Fate::Raises => (Status::Raised, Outcome::Raised(value(here.ticket, 0))),

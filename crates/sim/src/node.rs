@@ -430,7 +430,7 @@ impl Sim {
     pub(crate) fn slot_tells_node(&mut self, process: usize, message: &SlotToNode) {
         let link = self.processes[process].control;
         let repeat = match message {
-            SlotToNode::Blocked { .. } => Repeat::AtOnce,
+            SlotToNode::Blocked { .. } | SlotToNode::Waits { .. } => Repeat::AtOnce,
             _ => Repeat::Later,
         };
         self.post(link, End::Near, encoded(|out| message.encode(out)), None, repeat);

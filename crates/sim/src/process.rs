@@ -88,8 +88,9 @@ pub(crate) struct Busy {
     began: Tick,
     /// It was told to stop.
     pub stops: Option<Status>,
-    /// What it submitted and waits for.
+    /// What it submitted and waits for, one after the other; and how many it has waited for.
     pub children: Vec<usize>,
+    pub waited_for: usize,
     pub waits: bool,
     /// It may not leave its CPUs to them.
     pub too_deep: bool,
@@ -434,6 +435,7 @@ impl Sim {
             began: self.now,
             stops: None,
             children: Vec::new(),
+            waited_for: 0,
             waits: false,
             too_deep: false,
         });

@@ -164,6 +164,10 @@ pub(crate) enum Event {
         process: usize,
         run: u64,
     },
+    WaitsAgain {
+        process: usize,
+        run: u64,
+    },
     Companion {
         process: usize,
         run: u64,
@@ -260,6 +264,7 @@ impl Sim {
             Event::Flushes { client } => self.flush_client(client),
             Event::RunEnds { process, run } => self.run_ends(process, run),
             Event::Nests { process, run } => self.nests(process, run),
+            Event::WaitsAgain { process, run } => self.waits_again(process, run),
             Event::Companion { process, run } => self.companion_looks(process, run),
             Event::Announces { process, run } => self.announces(process, run),
             Event::TimesOut { process, run } => self.times_out(process, run),

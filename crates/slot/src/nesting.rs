@@ -2,6 +2,7 @@
 //!
 //! * NE-1: a call that waits for others has told its client that it runs, and given back every call behind it.
 //! * NE-2: between the first wait and the end of the last, its CPUs are others'; the node hears of both.
+//! * NE-3: one that may not wait, for too many do, runs what nobody has begun. Once nothing is left of that, it waits.
 
 use crate::companion;
 use crate::runtime::{Runtime, Shared, State};
@@ -75,6 +76,16 @@ impl Runtime {
             if state.blocked == 0 {
                 goes_on(&self.shared, &mut state);
             }
+        }
+    }
+
+    /// The call that waits has nothing to run by itself: it leaves its CPUs to others all the same.
+    pub fn wait_anyway(&self) {
+        let mut state = self.shared.state.lock();
+        if std::mem::take(&mut state.too_deep)
+            && let Some(lease) = state.core.lease()
+        {
+            companion::say(&self.shared, &SlotToNode::Waits { lease });
         }
     }
 

@@ -213,6 +213,7 @@ impl State {
     pub fn flush(&mut self, now: u64) {
         let Some(in_use) = &mut self.link else { return };
         if let Some(replies) = self.core.replies_to_send() {
+            in_use.link.make_room(replies.payload_bytes());
             encode_replies(&replies, in_use.link.out());
         }
         in_use.last_flush = now;

@@ -296,6 +296,7 @@ impl Client {
             depth: 0,
             under: None,
             orphan: false,
+            polls: false,
             reaches: BTreeSet::new(),
         }
     }

@@ -69,6 +69,9 @@ impl Head {
         }
         self.nodes.get_mut(&lease.node).expect("a lease has its node").leases.remove(&id);
         self.grown.insert(lease.node);
+        if lease.blocked {
+            self.on_full(lease.node, false);
+        }
         if lease.state.is_somebodys() {
             self.strike(lease.client, lease.shape, id);
         }

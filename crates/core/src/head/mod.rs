@@ -20,6 +20,7 @@
 mod adoption;
 mod check;
 mod clients;
+mod deep;
 mod devices;
 mod explain;
 mod families;
@@ -165,6 +166,8 @@ pub struct Head {
     promised: BTreeMap<(ClientId, Shape), usize>,
     /// When requests are to be told what they wait for.
     notices: BTreeSet<(Tick, ClientId, Shape)>,
+    /// Clients that are about to be told to get on by themselves (DP-1).
+    held_back: BTreeSet<ClientId>,
     /// Nodes where room has grown since it was last looked for.
     grown: BTreeSet<NodeId>,
     nodes: BTreeMap<NodeId, Node>,
@@ -222,6 +225,8 @@ struct Client {
     under: Option<LeaseId>,
     /// That lease has ended: nothing is for it until it has another.
     orphan: bool,
+    /// It has asked for so long without waiting that it gets what it asks for (DP-1).
+    polls: bool,
     /// Nodes of which it knows where they are.
     reaches: BTreeSet<NodeId>,
 }
@@ -275,6 +280,8 @@ struct Node {
     link: NodeLink,
     /// It was told to go.
     dismissed: bool,
+    /// So many tasks wait for others that the next one has to get on by itself.
+    full: bool,
 }
 
 /// A node that is gone, and until when it is counted on when a request is judged impossible.
@@ -355,6 +362,7 @@ impl Head {
             owed: BTreeMap::new(),
             promised: BTreeMap::new(),
             notices: BTreeSet::new(),
+            held_back: BTreeSet::new(),
             grown: BTreeSet::new(),
             nodes: BTreeMap::new(),
             total: Sum::default(),

@@ -33,7 +33,10 @@ impl Head {
             }
             NodeToHead::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
             NodeToHead::Heartbeat { beat } => self.tell_node(from, HeadToNode::Heartbeat { beat }, out),
-            NodeToHead::Blocked { lease, blocked } => self.on_blocked(from, lease, blocked),
+            NodeToHead::Blocked { lease, blocked, full } => {
+                self.on_blocked(from, lease, blocked);
+                self.on_full(from, full);
+            }
             // The shell takes it.
             NodeToHead::Answer { .. } => {}
             NodeToHead::Leaving => self.on_drain(from, out),
@@ -236,6 +239,7 @@ impl Node {
             leases: BTreeSet::new(),
             link: NodeLink::Up { heard: now },
             dismissed: false,
+            full: false,
         }
     }
 }

@@ -31,6 +31,7 @@ pub(super) struct Known {
 impl Head {
     pub(super) fn share(&mut self, now: Tick, out: &mut Vec<Effect>) {
         self.rescale();
+        self.let_go_on(now);
         let grown = std::mem::take(&mut self.grown);
         if !self.queue.is_empty() && !self.room.is_empty() {
             self.note_starving(now);

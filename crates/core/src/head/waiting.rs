@@ -24,6 +24,7 @@ pub(super) type Richness = (Reverse<i32>, u64, Reverse<Tick>, ClientId);
 impl Head {
     /// A client's wants, leases or family have changed: list it anew (WA-1).
     pub(super) fn note_hunger(&mut self, id: ClientId) {
+        self.note_held_back(id);
         let fresh = self.lines_of(id);
         let before = self.listed.get(&id).cloned().unwrap_or_default();
         if fresh == before {
@@ -53,7 +54,9 @@ impl Head {
     }
 
     pub(super) fn lines_of(&self, id: ClientId) -> Listed {
-        let Some(client) = self.clients.get(&id) else { return Listed::new() };
+        let Some(client) = self.clients.get(&id).filter(|_| !self.held_back.contains(&id)) else {
+            return Listed::new();
+        };
         let unmet = client.unmet().filter(|(shape, _)| self.may_ask(id, *shape));
         let lines = unmet.map(|(shape, want)| {
             let has = self.fraction(&shape.needs) * client.count(shape) as u64;

@@ -2,7 +2,7 @@
 
 use super::devices::Held;
 use super::places::PATIENCE;
-use super::{HeadLink, Node, Phase, State, Zygote};
+use super::{Blocked, HeadLink, Node, Phase, State, Zygote};
 use paceline_proto::Resources;
 use std::collections::BTreeSet;
 
@@ -83,7 +83,7 @@ impl Node {
             .values()
             .any(|slot| matches!(slot.state, State::Warm { needs, .. } if needs != Resources::default()));
         ensure!(!warm || self.kept().fits_in(&self.most()), "ND-6: warm slots are in the way");
-        let blocked = self.slots.values().filter(|slot| slot.blocked).count();
+        let blocked = self.slots.values().filter(|slot| slot.blocked == Some(Blocked::InTurn)).count();
         ensure!(blocked <= self.config.max_blocked, "ND-7: {blocked} tasks wait for others");
         let idle_zygote = matches!(self.zygote, Zygote::Up { .. }) && self.places_rested();
         ensure!(!idle_zygote || self.generic() >= self.places(), "ND-5: {} generic slots", self.generic());

@@ -38,7 +38,7 @@ impl Node {
         self.relays.clear();
         self.head = HeadLink::Up { since: now, next_beat: now + self.config.heartbeat, obeyed: false };
         let held = self.slots.iter().filter_map(|(&slot, entry)| {
-            Some(Placement { blocked: entry.blocked, ..placement(entry.state.lease()?, slot) })
+            Some(Placement { blocked: entry.blocked.is_some(), ..placement(entry.state.lease()?, slot) })
         });
         // An end that was not told is told after the list: until then the lease counts as there.
         let ends = self.ends.iter().map(|(placement, _)| *placement);

@@ -53,7 +53,7 @@ impl Node {
         let devices = self.ids_of(wanted.devices);
         let slot = self.slots.get_mut(&id).expect("chosen among the slots");
         slot.state = State::Leased(wanted);
-        slot.blocked = false;
+        slot.blocked = None;
         slot.way = None;
         if slot.client.is_none() {
             slot.client = Some(wanted.client);
@@ -110,7 +110,7 @@ impl Node {
         match slot.state {
             State::Detaching { lease: held, .. } if held.lease == lease => {
                 slot.state = State::Warm { needs: held.shape.needs, until };
-                slot.blocked = false;
+                slot.blocked = None;
                 slot.served = true;
                 self.report(held, id, None, out);
                 if held.once {
@@ -135,7 +135,7 @@ impl Node {
 
     /// What the leases that have slots need together, but for those whose tasks wait.
     pub(super) fn leased(&self) -> Resources {
-        let slots = self.slots.values().filter(|slot| !slot.blocked);
+        let slots = self.slots.values().filter(|slot| slot.blocked.is_none());
         let needs = slots.filter_map(|slot| slot.state.lease()).map(|lease| lease.shape.needs);
         needs.fold(Resources::default(), |sum, needs| sum.plus(&needs))
     }

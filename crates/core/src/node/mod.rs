@@ -15,7 +15,8 @@
 //!   unless its place backs off.
 //! * ND-6: warm slots give way: leased and warm together never need more than the node has and what waited for others
 //!   at most lately, as long as the leases alone do not.
-//! * ND-7: a task that waits for others does not need its CPUs; at most `max_blocked` do so at once.
+//! * ND-7: a task that waits for others does not need its CPUs; at most `max_blocked` do so at once, but for those that
+//!   could not get on by themselves.
 //! * ND-8: a slot is of one program for life, and ends with that program's zygote.
 //! * ND-11: a slot has the GPUs it was bound to until its process is gone, warm and ending ones too: whoever gets them
 //!   next finds nobody there.
@@ -81,7 +82,7 @@ pub struct Config {
     pub grace: Duration,
     /// Spares are forked only when nothing has happened for this long: they must not delay the first results.
     pub quiet: Duration,
-    /// At most this many tasks may wait for others and leave their CPUs to them.
+    /// At most this many tasks may wait for others and leave their CPUs to them, but for those that must.
     pub max_blocked: usize,
     /// A program has this long to say that it is a zygote.
     pub start_limit: Duration,
@@ -320,12 +321,20 @@ struct Slot {
     /// The GPUs it may hold; for life.
     held: Held,
     /// Its task waits for others.
-    blocked: bool,
+    blocked: Option<Blocked>,
     /// It is to end because it had more memory than it may.
     exceeded: bool,
     /// How its lease's data connection came, if one did.
     way: Option<Way>,
     state: State,
+}
+
+/// How a task came to wait for others.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Blocked {
+    InTurn,
+    /// Too many waited already, but it had nothing to run by itself.
+    OutOfTurn,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -114,7 +114,7 @@ impl Node {
             served: false,
             client: None,
             held: Held::default(),
-            blocked: false,
+            blocked: None,
             exceeded: false,
             way: None,
             state,

@@ -66,7 +66,7 @@ impl Node {
             };
             let way = entry.way.filter(|_| matches!(entry.state, State::Leased(_)));
             let lease = entry.state.lease().map(|lease| lease.lease);
-            let (pid, client, blocked) = (entry.pid, entry.client, entry.blocked);
+            let (pid, client, blocked) = (entry.pid, entry.client, entry.blocked.is_some());
             SlotStatus { slot, pid, state, client, needs, lease, blocked, way }
         });
         let tired = self.places.iter().filter(|(_, backoff)| backoff.deaths() >= PATIENCE);

@@ -13,7 +13,7 @@ impl Bench {
     }
 
     fn blocked(&mut self, number: u64, blocked: bool) -> Vec<Effect> {
-        self.node_says(N1, NodeToHead::Blocked { lease: lease(number), blocked })
+        self.node_says(N1, NodeToHead::Blocked { lease: lease(number), blocked, full: false })
     }
 }
 
@@ -76,4 +76,40 @@ fn a_slot_whose_lease_has_ended_gets_nothing_until_it_has_another() {
         [place(N1, 3, A, ONE())],
         "it need not ask again"
     );
+}
+
+/// A node with two CPUs, one of them free, on which as many tasks wait as may.
+fn full_node() -> Bench {
+    let mut bench = Bench::holding(A, 2);
+    bench.want(A, ONE(), 1);
+    bench.release(A, 2);
+    bench.ended(N1, 2, None);
+    bench.node_says(N1, full(false));
+    bench
+}
+
+fn full(blocked: bool) -> NodeToHead {
+    NodeToHead::Blocked { lease: lease(1), blocked, full: true }
+}
+
+#[test]
+fn nothing_is_granted_to_a_task_that_will_have_to_get_on_by_itself() {
+    let mut bench = full_node();
+    assert_eq!(bench.nest(B, 1, 1), [], "DP-1: there is a CPU, but it is about to be told to run it itself");
+    assert_eq!(bench.node_says(N1, full(true)), [place(N1, 3, A, ONE())], "it had nothing to run, and waits");
+}
+
+#[test]
+fn a_task_that_only_looks_from_time_to_time_gets_what_it_asks_for() {
+    let mut bench = full_node();
+    bench.nest(B, 1, 1);
+    assert_eq!(bench.pass(Duration::from_millis(900)), []);
+    assert_eq!(bench.pass(Duration::from_millis(200)), [place(N1, 3, A, ONE())], "DP-1");
+}
+
+#[test]
+fn a_node_that_is_full_no_more_holds_nobody_back() {
+    let mut bench = full_node();
+    bench.nest(B, 1, 1);
+    assert_eq!(bench.blocked(1, false), [place(N1, 3, A, ONE())]);
 }

@@ -75,7 +75,7 @@ fn the_end_of_the_cluster() {
 fn the_last_node_does_not_wait_for_tasks_that_cannot_go_on() {
     let mut bench = Bench::holding(A, 2);
     bench.handle(Event::Drain(N1));
-    let blocked = |number| NodeToHead::Blocked { lease: lease(number), blocked: true };
+    let blocked = |number| NodeToHead::Blocked { lease: lease(number), blocked: true, full: false };
     assert_eq!(bench.node_says(N1, blocked(1)), [], "the other still runs");
     assert_eq!(bench.node_says(N1, blocked(2)), [bye(N1)], "LV-4");
 }

@@ -59,8 +59,9 @@ impl Model {
         placement.blocked = !placement.blocked;
         node.went_on |= !placement.blocked;
         let blocked = placement.blocked;
+        let full = self.random.below(3) == 0;
         if node.up {
-            node.outbox.push_back(NodeToHead::Blocked { lease, blocked });
+            node.outbox.push_back(NodeToHead::Blocked { lease, blocked, full });
         }
     }
 

@@ -1,5 +1,6 @@
 //! A node with a hand on its clock, for the tests.
 
+mod blocked;
 mod devices;
 mod leaving;
 mod links;

@@ -259,6 +259,9 @@ impl Model {
             let lease = *self.leases.keys().nth(self.random.below(count) as usize).unwrap();
             let blocked = self.random.below(2) == 0;
             self.handle(Event::FromSlot(slot, SlotToNode::Blocked { lease, blocked }));
+            if blocked && self.random.below(2) == 0 {
+                self.handle(Event::FromSlot(slot, SlotToNode::Waits { lease }));
+            }
         }
     }
 
