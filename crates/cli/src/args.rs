@@ -37,7 +37,7 @@ pub enum Command {
     Stop(Stop),
     /// Run a program on some node of a cluster, whatever becomes of this shell
     Submit(Submit),
-    /// Tell why a lease, client, node or slot is where it is, or why work waits
+    /// Tell where a task is and why it waits, what a lease, client or node does, or why work waits
     Explain(Explain),
     /// Look for what could keep clusters from working on this machine
     Doctor(Which),
@@ -330,7 +330,8 @@ impl Submit {
 
 #[derive(Args, Debug)]
 pub struct Explain {
-    /// A lease, client, node or slot as status shows it [default: whatever waits]
+    /// A task by its number (42, or NAME/42 of one client), or a lease, client or node as status shows it
+    /// [default: whatever waits]
     pub what: Option<String>,
 
     #[command(flatten)]

@@ -5,16 +5,16 @@
 use crate::ask::View;
 use crate::links::{Peer, Way};
 use paceline_core::head::{LeaseStatus, NodeStatus, Status, WorkStatus};
-use paceline_proto::question::{Answer, lease_name, node_name};
+use paceline_proto::question::{Answer, client_name, lease_name, node_name};
 use paceline_proto::work::End;
 use paceline_proto::{ClientId, DeathCause, Names, NodeId, Resources};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-pub(crate) fn status(view: &View<'_>, parts: &BTreeMap<NodeId, Answer>) -> Value {
+pub(crate) fn status(view: &View<'_>, parts: &BTreeMap<Peer, Answer>) -> Value {
     let told: BTreeMap<NodeId, Value> = parts
         .iter()
-        .filter_map(|(&node, part)| Some((node, serde_json::from_str(part.as_ref().ok()?).ok()?)))
+        .filter_map(|(peer, part)| Some((peer.node()?, serde_json::from_str(part.as_ref().ok()?).ok()?)))
         .collect();
     let ways = lease_links(&told);
     let nodes: Vec<Value> =
@@ -83,12 +83,15 @@ fn node(view: &View<'_>, entry: &NodeStatus, told: Option<&Value>) -> Value {
         (true, false, None) => "silent",
         (true, false, Some(_)) => "up",
     };
+    let tcp = entry.addresses.iter().filter(|address| !address.is_unix());
+    let listens: Vec<String> = tcp.map(ToString::to_string).collect();
     let mut found = json!({
         "node": node_name(entry.node),
         "name": entry.name,
         "state": state,
         "link": link(&way),
         "address": way.and_then(|way| way.address),
+        "listens": listens,
         "total": resources(&entry.total, &view.status.names),
         "free": resources(&entry.free, &view.status.names),
     });
@@ -136,10 +139,6 @@ fn lease_links(told: &BTreeMap<NodeId, Value>) -> BTreeMap<String, Value> {
 
 fn link(way: &Option<Way>) -> Option<&'static str> {
     way.as_ref().map(|way| way.link)
-}
-
-pub(crate) fn client_name(id: ClientId) -> String {
-    format!("{:016x}", id.0)
 }
 
 pub(crate) fn resources(resources: &Resources, names: &Names) -> Value {

@@ -11,7 +11,7 @@ use paceline_core::Tick;
 use paceline_core::head::{Config, Effect, Event, Head, Status};
 use paceline_net::secure::Secured;
 use paceline_net::{alarm, clock};
-use paceline_proto::control::HeadToNode;
+use paceline_proto::control::{HeadToClient, HeadToNode};
 use paceline_proto::question::{Answer, Question, node_name};
 use paceline_proto::{Epoch, NodeId, Work};
 use serde_json::json;
@@ -166,13 +166,15 @@ impl Service {
     fn on_meaning(&mut self, meaning: Meaning, links: &mut Links) {
         match meaning {
             Meaning::Event(event) => {
-                if let Event::NodeDown(node) = event {
-                    self.gatherings.on_node_gone(node);
+                match event {
+                    Event::NodeDown(node) => self.gatherings.on_gone(Peer::Node(node)),
+                    Event::ClientDown { client, .. } => self.gatherings.on_gone(Peer::Client(client)),
+                    _ => {}
                 }
                 self.step(event, links);
             }
             Meaning::Asked(asker, question) => self.on_question(asker, question, links),
-            Meaning::Answered(node, number, text) => self.gatherings.on_answer(node, number, text),
+            Meaning::Answered(peer, number, text) => self.gatherings.on_answer(peer, number, text),
         }
     }
 
@@ -202,8 +204,12 @@ impl Service {
                 return self.begin_stop(Some(asker), by, links);
             }
             Question::Explain { what } => {
-                let answer = explain::answer(what.as_deref(), &self.core.status(), &self.core.waits());
-                Next::Answer(asker, answer)
+                let status = self.core.status();
+                let answer = explain::answer(what.as_deref(), &status, &self.core.waits());
+                match what.as_deref().and_then(|what| explain::task_of(what, &status, &links.clients())) {
+                    Some((task, clients)) => self.gatherings.task(asker, task, answer, clients, now),
+                    None => Next::Answer(asker, answer),
+                }
             }
             Question::Submit { work } => return self.on_submit(asker, work, links),
             Question::StopProgram { name } => {
@@ -223,6 +229,13 @@ impl Service {
                 // There may be none.
                 self.answer_finished(links);
             }
+            Next::Clients(number, question, clients) => {
+                for client in clients {
+                    let message = HeadToClient::Ask { number, question: question.clone() };
+                    links.send(Peer::Client(client), &FromHead::Client(message));
+                }
+                self.answer_finished(links);
+            }
         }
     }
 
@@ -240,7 +253,8 @@ impl Service {
             return;
         }
         let about = self.steward.as_ref().map(|steward| steward.about()).unwrap_or_default();
-        let view = View { about, status: &self.core.status(), links: &|peer| links.way(peer) };
+        let (status, waits) = (self.core.status(), self.core.waits());
+        let view = View { about, status: &status, waits: &waits, links: &|peer| links.way(peer) };
         for (asker, text) in self.gatherings.finished(clock::now(), &view) {
             links.answer(asker, text);
         }

@@ -9,7 +9,7 @@ use paceline_proto::control::{
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::placement::Member;
-use paceline_proto::question::{NodeQuestion, Question};
+use paceline_proto::question::{ClientQuestion, NodeQuestion, Question};
 use paceline_proto::work::Command;
 use paceline_proto::{
     Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts, FunctionId,
@@ -162,6 +162,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Named { resources: vec!["license".into()] },
         ClientToHead::Standing { weight: 2, priority: -1 },
         ClientToHead::Reopening,
+        ClientToHead::Answer { number: 5, text: Ok("{}".into()) },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape, secret },
         HeadToClient::Recall { lease },
@@ -169,6 +170,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Ended { lease, death: death.clone() },
         HeadToClient::Unplaceable { shape, largest: Resources::cpus(2), why: "no node has a GPU".into() },
         HeadToClient::Waits { shape, why: "all 8 CPUs are used".into() },
+        HeadToClient::Ask { number: 5, question: ClientQuestion::Task { task: TaskId(42) } },
         HeadToClient::ProgramFailed { program, why: StartError::NotRun { reason: "no such file".into() } },
         HeadToClient::Output { slot, stream: Stream::Err, text: b"line\n".to_vec() },
         HeadToClient::NodeAt { node, name: "alpha".into(), addresses: addresses.clone() },
@@ -209,7 +211,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         NodeToHead::Leaving,
         HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToNode::Program { program, start },
-        HeadToNode::Place { lease, client, shape, holder: client, secret, devices },
+        HeadToNode::Place { lease, client, shape, holder: client, secret, devices, once: true },
         HeadToNode::End { lease },
         HeadToNode::Bye,
         HeadToNode::Relay { lease, addresses },

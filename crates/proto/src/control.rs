@@ -12,7 +12,7 @@ use crate::ids::{
 };
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
-use crate::question::{Answer, NodeQuestion, Question};
+use crate::question::{Answer, ClientQuestion, NodeQuestion, Question};
 use crate::resources::{Devices, Resources, Shape};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -50,6 +50,8 @@ pub enum ClientToHead {
     Standing { weight: u32, priority: i32 },
     /// The client lets go of this link, and opens another: its end says nothing about the client.
     Reopening,
+    /// The answer to the head's question of this number.
+    Answer { number: u64, text: Answer },
 }
 
 /// Head to client.
@@ -132,6 +134,11 @@ pub enum HeadToClient {
         shape: Shape,
         why: String,
     },
+    /// The head wants to know something, on behalf of somebody who asked it.
+    Ask {
+        number: u64,
+        question: ClientQuestion,
+    },
 }
 
 /// Node to head.
@@ -196,6 +203,8 @@ pub enum HeadToNode {
         secret: LeaseSecret,
         /// The GPUs it has, or has a part of.
         devices: Devices,
+        /// Its slot ends with it, and serves no other.
+        once: bool,
     },
     /// End the lease. Its slot stays warm for the same client unless something still runs in it.
     End {

@@ -208,6 +208,7 @@ impl Sim {
             HeadToClient::ProgramFailed { .. }
             | HeadToClient::Unplaceable { .. }
             | HeadToClient::Answer { .. }
+            | HeadToClient::Ask { .. }
             | HeadToClient::Over
             | HeadToClient::Bye { .. }
             | HeadToClient::Waits { .. }

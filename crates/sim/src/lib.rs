@@ -15,6 +15,7 @@
 mod agenda;
 mod client;
 mod faults;
+mod group;
 mod head;
 mod job;
 mod ledger;

@@ -79,6 +79,7 @@ impl Sim {
         self.note(|_| "peace".into());
         self.heal();
         self.load.active = false;
+        self.close_groups();
         let left = |task: &crate::ledger::Entry| {
             if task.outcome.is_none() { task.job.takes * task.job.most_runs() } else { Duration::ZERO }
         };

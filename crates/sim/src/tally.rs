@@ -82,4 +82,8 @@ tally! {
     submitted: "answers to those who submit work",
     work_runs: "starts of work",
     unwritten: "writes that the disk did not take",
+    groups: "groups opened",
+    whole_groups: "groups that were whole",
+    lost_groups: "groups that lost a member",
+    group_lost: "tasks lost with their group",
 }

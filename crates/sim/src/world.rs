@@ -6,6 +6,7 @@
 use crate::agenda::Agenda;
 use crate::client::ClientHost;
 use crate::faults::Plan;
+use crate::group::Group;
 use crate::head::HeadHost;
 use crate::ledger::Ledger;
 use crate::link::{Arrival, Delay, End, Kind, LinkId, Links, Repeat};
@@ -43,6 +44,7 @@ pub struct Sim {
     pub(crate) clients: Vec<ClientHost>,
     pub(crate) processes: Vec<Process>,
     pub(crate) works: Vec<Errand>,
+    pub(crate) groups: Vec<Group>,
     pub(crate) ledger: Ledger,
     pub(crate) settings: Settings,
     pub(crate) plan: Plan,
@@ -190,6 +192,10 @@ pub(crate) enum Event {
     Acts {
         client: usize,
     },
+    /// Its client has no more use for a group.
+    GroupEnds {
+        group: usize,
+    },
     Fault,
     Submits {
         work: usize,
@@ -215,6 +221,7 @@ impl Sim {
             clients: Vec::new(),
             processes: Vec::new(),
             works: Vec::new(),
+            groups: Vec::new(),
             ledger: Ledger::default(),
             settings,
             plan: Plan::default(),
@@ -276,6 +283,7 @@ impl Sim {
             Event::Stops { process, run } => self.stops(process, run),
             Event::Leaves { process } => self.leaves(process),
             Event::Acts { client } => self.client_acts(client),
+            Event::GroupEnds { group } => self.close_group(group),
             Event::Fault => self.fault(),
             Event::Submits { work } => self.submits(work),
             Event::WorkEnds { process } => self.work_ends(process),

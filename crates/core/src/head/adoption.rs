@@ -160,6 +160,7 @@ impl Head {
         let Lease { client, shape, .. } = self.leases[&id];
         let holder = self.clients.get_mut(&client).expect("leases are handed to clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
+        self.note_member(id);
         self.note_hunger(client);
     }
 

@@ -40,7 +40,7 @@ impl Head {
             ClientToHead::Broken { lease } => self.on_broken(from, lease, out),
             ClientToHead::Heartbeat { beat } => self.on_client_beat(now, from, beat, out),
             // The shell answers.
-            ClientToHead::Ask { .. } => {}
+            ClientToHead::Ask { .. } | ClientToHead::Answer { .. } => {}
             ClientToHead::Placement { id, rule } => self.on_placement(from, id, rule),
             ClientToHead::Named { resources } => self.learn_names(resources),
             ClientToHead::Standing { weight, priority } => self.on_standing(from, weight, priority),
@@ -139,7 +139,11 @@ impl Head {
 
     fn on_placement(&mut self, from: ClientId, id: PlacementId, rule: Rule) {
         if let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up() && !id.is_any()) {
+            let gang = !rule.gang.is_empty();
             client.placements.entry(id).or_insert(rule);
+            if gang {
+                self.note_members(from, id);
+            }
         }
     }
 

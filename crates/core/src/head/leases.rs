@@ -37,7 +37,8 @@ impl Head {
             self.tell_node(node, HeadToNode::Program { program: shape.program, start }, out);
         }
         let secret = self.secret_of(id);
-        let place = HeadToNode::Place { lease: id, client: root, shape, holder: client, secret, devices };
+        let (lease, holder, once) = (id, client, firm);
+        let place = HeadToNode::Place { lease, client: root, shape, holder, secret, devices, once };
         self.tell_node(node, place, out);
     }
 

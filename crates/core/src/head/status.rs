@@ -1,7 +1,7 @@
 //! What the head can tell about itself.
 
 use super::{Head, LeaseState, NodeLink, WorkStatus};
-use paceline_proto::{ClientId, LeaseId, Names, NodeId, Resources, Shape};
+use paceline_proto::{Address, ClientId, LeaseId, Names, NodeId, Resources, Shape};
 
 /// The cluster as the head sees it, in the order of ids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +25,8 @@ pub struct NodeStatus {
     pub reachable: bool,
     /// It was asked to finish what it runs and go.
     pub leaving: bool,
+    /// Where it takes data connections.
+    pub addresses: Vec<Address>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +51,7 @@ impl Head {
                     free: entry.free(),
                     reachable: matches!(entry.link, NodeLink::Up { .. }),
                     leaving: self.leaving.contains(&node),
+                    addresses: entry.addresses.clone(),
                 })
                 .collect(),
             clients: (self.clients.iter())

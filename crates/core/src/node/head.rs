@@ -17,14 +17,15 @@ impl Node {
         match message {
             HeadToNode::Welcome { .. } => {}
             HeadToNode::Program { program, start } => self.on_program(now, program, start),
-            HeadToNode::Place { lease, client, shape, holder, secret, devices } => {
+            HeadToNode::Place { lease, client, shape, holder, secret, devices, once } => {
                 let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
-                self.on_place(now, Use { lease, client, shape, holder, epoch, secret, devices }, out)
+                self.on_place(now, Use { lease, client, shape, holder, epoch, secret, devices, once }, out)
             }
             HeadToNode::Run { lease, holder, shape, devices, name, start, within } => {
                 let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
                 let secret = LeaseSecret::default();
-                let wanted = Use { lease, client: holder, shape, holder, epoch, secret, devices };
+                let once = true;
+                let wanted = Use { lease, client: holder, shape, holder, epoch, secret, devices, once };
                 self.on_run(now, wanted, name, start, within, out);
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),

@@ -117,6 +117,9 @@ impl Node {
                 slot.blocked = None;
                 slot.served = true;
                 self.report(held, id, None, out);
+                if held.once {
+                    self.leave(now, id, out);
+                }
             }
             _ => {}
         }

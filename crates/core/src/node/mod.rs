@@ -390,6 +390,8 @@ struct Use {
     epoch: Epoch,
     secret: LeaseSecret,
     devices: Devices,
+    /// Its slot ends with it.
+    once: bool,
 }
 
 impl Node {

@@ -204,10 +204,8 @@ fn welcome_node(node: NodeId) -> Effect {
 
 fn place(node: NodeId, number: u64, client: ClientId, shape: Shape) -> Effect {
     let (lease, secret) = (lease(number), secret(number));
-    Effect::ToNode(
-        node,
-        HeadToNode::Place { lease, client, shape, holder: client, secret, devices: Devices::default() },
-    )
+    let (holder, devices, once) = (client, Devices::default(), false);
+    Effect::ToNode(node, HeadToNode::Place { lease, client, shape, holder, secret, devices, once })
 }
 
 fn end(node: NodeId, number: u64) -> Effect {

@@ -121,6 +121,7 @@ impl Bench {
             holder: client,
             secret: SECRET,
             devices: Devices::default(),
+            once: false,
         }))
     }
 

@@ -198,7 +198,8 @@ impl Model {
                 self.handle(Event::FromHead(message));
             }
             let secret = LeaseSecret::default();
-            let place = HeadToNode::Place { lease, client, shape, holder: client, secret, devices };
+            let once = self.random.below(5) == 0;
+            let place = HeadToNode::Place { lease, client, shape, holder: client, secret, devices, once };
             self.handle(Event::FromHead(place.clone()));
             if self.random.below(8) == 0 && self.leases.contains_key(&lease) {
                 self.handle(Event::FromHead(place));
