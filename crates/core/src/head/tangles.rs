@@ -55,6 +55,8 @@ impl Head {
             |lease: &LeaseId| self.clients.get(&self.leases[lease].client).map_or(0, |client| client.depth);
         let refused = since(REFUSED_AFTER).max_by_key(depth).filter(|_| able.is_empty());
         for lease in able {
+            // Said again if it is not heeded: it may be lost on its way.
+            self.tangled.insert(lease, now);
             self.tell_node(self.leases[&lease].node, HeadToNode::TooDeep { lease }, out);
         }
         refused.into_iter().for_each(|lease| self.refuse_tangled(lease, out));

@@ -73,7 +73,7 @@ fn one_that_only_its_own_task_is_in_the_way_of_runs_there() {
     bench.client_says(ClientId(5), ClientToHead::Under { lease: lease(3) });
     assert_eq!(bench.want(ClientId(5), GPU(), 1), [], "NV-3: not refused");
     bench.waits(3);
-    let effects = bench.pass(Duration::from_millis(200));
+    let effects = bench.pass(Duration::from_millis(170));
     assert_eq!(effects, [too_deep(3)], "TA-2: the last of the chain, not the first");
 }
 
