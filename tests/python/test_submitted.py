@@ -200,6 +200,8 @@ def test_it_goes_on_while_its_head_is_away(paceline: Commands, tmp_path: Path) -
     other = Commands(tmp_path / "other", paceline.marker)
     token = paceline("token", "--json").ok().json["token"]
     other.join(head["address"], "a", "--cpus", "1", "--token", token, "--heartbeat", "500ms", "--head-lost", "30s")
+    early = [sys.executable, "-c", "raise SystemExit(4)"]
+    assert paceline("submit", "--wait", "--name", "early", "--", *early).code == 4
     name = submit(paceline, "--restarts", "3", *marks.command())
     pid = marks.wait_for_one()
     wait_for_state(paceline, name, "running")
@@ -216,6 +218,7 @@ def test_it_goes_on_while_its_head_is_away(paceline: Commands, tmp_path: Path) -
     found = wait_for_state(paceline, name, "running", 30)
     assert (found["restarted"], found["node"]) == (0, "a")
     assert (marks.started(), is_dead(pid)) == ({pid}, False), "the same one, and no other"
+    assert programs(paceline)["early"]["exit_code"] == 4, "how it ended is in the journal"
     # What was accepted before is not lost either: it has its turn.
     paceline("stop", "--program", name).ok()
     assert waiting.wait(30) == 5
@@ -223,6 +226,7 @@ def test_it_goes_on_while_its_head_is_away(paceline: Commands, tmp_path: Path) -
     assert is_dead(pid)
 
 
+@pytest.mark.slow
 def test_it_is_started_once_more_when_its_node_is_lost(paceline: Commands, tmp_path: Path) -> None:
     marks = Marks(tmp_path / "marks")
     head = paceline.start("--no-node", *QUICK)
