@@ -8,8 +8,6 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
-
 from lab import Lab
 from lab.cluster import Cluster, daemon, tell
 from support.waiting import wait_until

@@ -35,6 +35,7 @@ fn wait(link: &Link, interest: PollFlags) {
 }
 
 fn send(link: &mut Link, bytes: &[u8]) {
+    link.make_room(bytes.len());
     frame::encode(1, &[], link.out(), |out| out.extend_from_slice(bytes)).unwrap();
     while !link.flush().unwrap() {
         wait(link, PollFlags::OUT);

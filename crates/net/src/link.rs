@@ -97,7 +97,7 @@ impl Link {
                 Got::Bytes { more: true } => Received::More,
                 Got::Bytes { more: false } => Received::All,
                 Got::Nothing => Received::Nothing,
-                Got::Closed => Received::Closed,
+                Got::Closed | Got::Reset => Received::Closed,
             });
         }
         let spare = room.spare_capacity_mut();
@@ -127,6 +127,14 @@ impl Link {
     /// Where to append frames to be sent.
     pub fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
+    }
+
+    /// A frame of about this length is next: if it is a long one, its room is made of large pages, too.
+    pub fn make_room(&mut self, length: usize) {
+        if length >= LONG {
+            self.out.reserve(length + frame::HEADER);
+            large_pages(self.out.spare_capacity_mut());
+        }
     }
 
     /// How many bytes wait to be sent.

@@ -10,7 +10,7 @@ use crate::cell::Ticket;
 use crate::connecting::Connecting;
 use crate::host::Host;
 use crate::notify::{Notice, Notifier};
-use crate::room::{Limits, Parked, Warn};
+use crate::room::{Parked, Warn};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey};
 use paceline_net::kept::Kept;
@@ -19,8 +19,8 @@ use paceline_net::spin::{Looked, Spinner};
 use paceline_net::{Link, Received, clock};
 use paceline_proto::control::{ClientToHead, HeadToClient, Stream};
 use paceline_proto::data::{FromSlot, ToSlot};
-use paceline_proto::question::{Answer, Question};
-use paceline_proto::{LeaseId, NodeId, SlotId};
+use paceline_proto::question::{Answer, ClientQuestion, Question};
+use paceline_proto::{Address, LeaseId, NodeId, SlotId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -51,12 +51,18 @@ pub(crate) struct State {
     pub epoll: Arc<Kept>,
     notifier: Arc<Notifier>,
     print: Print,
+    /// Tells the user something in one line.
+    pub warn: Warn,
     /// Links with calls that wait for company.
     unsent: Vec<LeaseKey>,
     /// Questions to the head that wait for their answers.
     pub asking: HashMap<u64, mpsc::Sender<Answer>>,
     /// What nodes are called, as far as the head has said.
     pub names: HashMap<NodeId, String>,
+    /// What the only node is called, if the cluster is inside of this process.
+    pub own_name: String,
+    /// By which name or address others reach them.
+    pub hosts: HashMap<NodeId, String>,
     asked: u64,
     /// The head has said the last that there is to say.
     pub over: bool,
@@ -73,8 +79,6 @@ pub(crate) struct State {
     pub wake_at: Option<Tick>,
     effects: Vec<Effect<Ticket>>,
     messages: Vec<ToSlot>,
-    /// Says something to people.
-    pub warn: Warn,
 }
 
 pub(crate) struct Data {
@@ -86,6 +90,9 @@ pub(crate) struct Data {
     /// What was sent over it may still be on its way when the death of its slot is known.
     pub far: bool,
     pub since: Tick,
+    pub node: NodeId,
+    /// How much of what was sent has arrived, and since when it is no more.
+    pub arrived: (u64, Tick),
     /// How many attempts had failed in a row before it was here.
     pub failed: u32,
 }
@@ -114,9 +121,12 @@ impl State {
             epoll,
             notifier,
             print,
+            warn: Arc::new(|_| ()),
             unsent: Vec::new(),
             asking: HashMap::new(),
             names: HashMap::new(),
+            own_name: String::new(),
+            hosts: HashMap::new(),
             asked: 0,
             over: false,
             gone: false,
@@ -127,7 +137,6 @@ impl State {
             wake_at: None,
             effects: Vec::new(),
             messages: Vec::new(),
-            warn: Limits::default().warn,
         }
     }
 
@@ -171,6 +180,13 @@ impl State {
             Effect::DropHead => self.drop_head(),
             Effect::Open { key, lease, node, secret } => self.open(key, lease, node, secret, more),
             Effect::Close { key } => self.close_link(key),
+            Effect::Abandoned { lease, node } => {
+                tracing::warn!(
+                    ?lease,
+                    ?node,
+                    "neither this slot nor the head can be reached: its calls run elsewhere"
+                );
+            }
             Effect::Send { key, now } => self.send(key, now),
             Effect::Finished { ticket, task: _, outcome } => {
                 self.ended += 1;
@@ -241,6 +257,7 @@ impl State {
         let Some(data) = self.links.get_mut(key.0).and_then(Option::as_mut) else { return };
         self.core.outgoing(key, &mut self.messages);
         for message in self.messages.drain(..) {
+            data.link.make_room(message.payload_bytes());
             encode(&message, data.link.out());
         }
         data.write(&self.epoll, key);
@@ -316,8 +333,13 @@ impl State {
 
     fn on_head(&mut self, message: HeadToClient) {
         self.host.on_head(&message);
-        if let HeadToClient::NodeAt { node, name, .. } = &message {
+        if let HeadToClient::NodeAt { node, name, addresses } = &message {
             self.names.insert(*node, name.clone());
+            let hosts = addresses.iter().filter_map(|address| match address {
+                Address::Tcp { host, .. } => Some(host.clone()),
+                Address::Unix(_) => None,
+            });
+            self.hosts.extend(hosts.take(1).map(|host| (*node, host)));
         }
         match message {
             HeadToClient::Output { slot, stream, text } => {
@@ -330,11 +352,15 @@ impl State {
                     let _ = asker.send(text);
                 }
             }
+            HeadToClient::Ask { number, question: ClientQuestion::Task { task } } => {
+                let text = self.explain(task).map(|told| told.to_string());
+                self.say(&ClientToHead::Answer { number, text });
+            }
             HeadToClient::Over => self.over = true,
-            HeadToClient::Bye if self.host.outlives_us() => {
+            HeadToClient::Bye { by } if self.host.outlives_us() => {
                 self.gone = true;
+                self.act(|core, effects| core.stop(&by, effects));
                 self.turn_away();
-                self.act(|core, effects| core.close(effects));
             }
             HeadToClient::Via { lease, .. } => {
                 self.on_other_way(lease);

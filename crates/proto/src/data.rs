@@ -154,6 +154,14 @@ impl ToSlot {
         }
     }
 
+    /// How many bytes of arguments it carries.
+    pub fn payload_bytes(&self) -> usize {
+        match self {
+            ToSlot::Run { calls, .. } => calls.iter().map(|call| call.payload.len()).sum(),
+            _ => 0,
+        }
+    }
+
     pub fn decode(frame: Frame) -> Result<ToSlot, Error> {
         let mut body = frame.body;
         match frame.kind {
@@ -180,6 +188,14 @@ impl FromSlot {
             FromSlot::Hello { received } => encode_seqs(FROM_HELLO, &[*received], out),
             FromSlot::Replies { first, replies } => encode_replies(*first, replies, out),
             FromSlot::Running { call } => encode_seqs(FROM_RUNNING, &[*call], out),
+        }
+    }
+
+    /// How many bytes of values it carries.
+    pub fn payload_bytes(&self) -> usize {
+        match self {
+            FromSlot::Replies { replies, .. } => replies.iter().map(|reply| reply.payload.len()).sum(),
+            _ => 0,
         }
     }
 

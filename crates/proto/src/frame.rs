@@ -6,7 +6,8 @@
 //! | body ...                                                                           |
 //! ```
 //!
-//! * FR-1: nothing is allocated for bytes that have not arrived: a header may claim what it likes.
+//! * FR-1: a header may claim what it likes: room is made for as many bytes again as have arrived; once those are many,
+//!   for many times as many, so that a long frame is not moved again and again.
 //! * FR-2: a decoder that has returned an error returns it again for ever: framing is lost.
 //! * FR-3: bytes may arrive in any pieces; the frames are the same.
 
@@ -20,6 +21,10 @@ const MAGIC: u16 = u16::from_le_bytes(*b"PL");
 
 /// A decoder asks for this much room before it knows how long the next frame is.
 const READ_AHEAD: usize = 64 * 1024;
+
+/// Of so many bytes that have arrived, a decoder makes room for this many times as many.
+const MANY: usize = 1 << 20;
+const TIMES: usize = 64;
 
 /// More segments than this in one frame are refused.
 pub const MAX_SEGMENTS: usize = 4096;
@@ -138,8 +143,9 @@ impl Decoder {
             Ok(Some(header)) => self.frame_length(&header).saturating_sub(self.buffer.len()),
             _ => 0,
         };
-        let doubling = self.buffer.len().max(READ_AHEAD);
-        self.buffer.reserve(missing.clamp(READ_AHEAD, doubling));
+        let arrived = self.buffer.len();
+        let most = if arrived < MANY { arrived.max(READ_AHEAD) } else { arrived.saturating_mul(TIMES) };
+        self.buffer.reserve(missing.clamp(READ_AHEAD, most));
         &mut self.buffer
     }
 
@@ -255,6 +261,8 @@ mod tests {
         decoder.feed(&bytes);
         assert_eq!(decoder.next_frame(), Ok(None));
         assert!(decoder.room().capacity() <= 4 * READ_AHEAD, "FR-1");
+        decoder.feed(&vec![0; MANY]);
+        assert!(decoder.room().capacity() <= (TIMES + 2) * MANY, "FR-1");
         let mut strict = Decoder::with_limit(1024);
         strict.feed(&bytes);
         assert!(matches!(strict.next_frame(), Err(Error::TooLarge { .. })));

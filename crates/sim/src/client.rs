@@ -11,7 +11,7 @@ use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, FunctionId, LeaseId, LeaseSecret, ProgramId, Start};
+use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, ProgramId, Shape, Start};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(crate) struct ClientHost {
     functions: Vec<FunctionId>,
     /// On which node a lease is.
     granted: HashMap<LeaseId, usize>,
+    /// What a lease is of.
+    pub shapes: HashMap<LeaseId, Shape>,
     unsent: Vec<LeaseKey>,
     wake: Option<Tick>,
     /// Nothing gets through to the head before.
@@ -95,6 +97,7 @@ impl Sim {
             leases: BTreeMap::new(),
             functions,
             granted: HashMap::new(),
+            shapes: HashMap::new(),
             unsent: Vec::new(),
             wake: None,
             cut_off_until: Tick::ZERO,
@@ -158,6 +161,11 @@ impl Sim {
                     self.close_end(link, End::Near);
                 }
             }
+            Effect::Abandoned { lease, .. } => {
+                self.note(|_| format!("client {client} gives up {lease:?} without a head"));
+                self.ledger.tally.abandoned += 1;
+                self.ledger.on_ended(lease, &Death::of_lost_node());
+            }
             Effect::Send { key, now } => self.client_sends(client, key, now),
             Effect::Finished { ticket, task, outcome } => {
                 self.note(|_| format!("{task:?} of client {client} ends: {outcome:?}"));
@@ -166,6 +174,7 @@ impl Sim {
                     let alone = self.now.since(self.clients[client].heard);
                     assert!(alone >= after, "HL-1: {task:?} is given up after {alone:?}");
                 }
+                self.check_group_lost(ticket, &outcome);
                 self.ledger.on_finished(ticket, task, outcome);
             }
             Effect::Started { ticket } => {
@@ -200,9 +209,10 @@ impl Sim {
             | ClientToHead::Program { .. }
             | ClientToHead::Release { .. }
             | ClientToHead::Broken { .. }
-            | ClientToHead::Heartbeat { .. } => Repeat::Later,
+            | ClientToHead::Heartbeat { .. }
+            | ClientToHead::Reopening => Repeat::Later,
             ClientToHead::Unreachable { .. } => Repeat::AtOnce,
-            ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
+            ClientToHead::Bye | ClientToHead::Ask { .. } | ClientToHead::Answer { .. } => Repeat::Never,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
             ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
                 Repeat::AtOnce
@@ -236,7 +246,8 @@ impl Sim {
             host.heard = self.now;
         }
         match &message {
-            HeadToClient::Granted { lease, node, slot, .. } => {
+            HeadToClient::Granted { lease, node, slot, shape, .. } => {
+                host.shapes.insert(*lease, *shape);
                 let node = node.0 as usize - 1;
                 let news = host.granted.insert(*lease, node).is_none();
                 self.ledger.tally.grants += u64::from(news);
@@ -263,8 +274,9 @@ impl Sim {
             | HeadToClient::Via { .. }
             | HeadToClient::Heartbeat { .. }
             | HeadToClient::Answer { .. }
+            | HeadToClient::Ask { .. }
             | HeadToClient::Over
-            | HeadToClient::Bye
+            | HeadToClient::Bye { .. }
             | HeadToClient::Unplaceable { .. }
             | HeadToClient::Waits { .. } => {}
         }
@@ -410,6 +422,7 @@ impl Sim {
             self.note(|_| format!("client {client} -> {key:?}: {}", brief_to(&message)));
             if let ToSlot::Run { calls, .. } = &message {
                 calls.iter().for_each(|call| self.ledger.on_sent(lease, call));
+                self.check_members(client, lease, calls);
             }
             self.post(link, End::Far, encoded(|out| message.encode(out)), None, Repeat::Later);
         }
@@ -429,6 +442,7 @@ impl Sim {
             retry_on: job.retry_on,
             timeout: job.timeout,
             priority: job.priority,
+            member: job.member.map(|(_, member)| member),
         };
         let now = self.now;
         let mut effects = Vec::new();

@@ -1,6 +1,6 @@
 //! What goes wrong, and how often.
 
-use crate::link::{End, Kind, LinkId};
+use crate::link::{End, Kind, Link, LinkId};
 use crate::process::Life;
 use crate::random::Random;
 use crate::world::{Event, Sim};
@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     pub bad_zygotes: u64,
     /// Share of messages between client and slot after which their link breaks: it breaks most when it is used most.
     pub cuts: u64,
+    /// Share of what a head writes that the disk does not take.
+    pub full_disk: u64,
     kinds: Vec<Fault>,
     every: Duration,
 }
@@ -103,10 +105,18 @@ impl Plan {
         Plan {
             active: true,
             bad_zygotes: if share > 0 { random.pick(&[0, 0, 30]) } else { 0 },
+            full_disk: 0,
             cuts: if kinds.contains(&Fault::CutData) { random.within(0..4) } else { 0 },
             kinds,
             every: Duration::from_millis(every),
         }
+    }
+}
+
+impl Plan {
+    /// Two heads from copies of one journal each have the work that is in it, and nobody can keep both from running it.
+    pub fn has_rivals(&self) -> bool {
+        self.kinds.contains(&Fault::Rival)
     }
 }
 
@@ -259,6 +269,9 @@ impl Sim {
 
     pub(crate) fn gives_up(&mut self, link: LinkId) {
         let now = self.now;
+        if self.links.get(link).is_some_and(Link::is_silent) {
+            return self.reset_link(link, End::Far);
+        }
         if let Some(entry) = self.links.get_mut(link).filter(|link| link.stalled_until > now) {
             entry.stalled_until = now;
             self.break_link(link);

@@ -29,6 +29,7 @@ pub enum How {
     TooDeep,
     HeadLost,
     NotStarted,
+    GroupLost,
 }
 
 impl From<&Outcome> for How {
@@ -37,11 +38,12 @@ impl From<&Outcome> for How {
             Outcome::Value(_) => How::Value,
             Outcome::Raised(_) => How::Raised,
             Outcome::Unsendable(_) => How::Unsendable,
-            Outcome::Cancelled => How::Cancelled,
+            Outcome::Cancelled | Outcome::Stopped { .. } => How::Cancelled,
             Outcome::Unplaceable(_) | Outcome::NoRoom(_) => How::Unplaceable,
             Outcome::TimedOut { .. } => How::TimedOut,
             Outcome::TooDeep { .. } => How::TooDeep,
             Outcome::HeadLost { .. } => How::HeadLost,
+            Outcome::GroupLost(_) => How::GroupLost,
             Outcome::NotStarted(_) => How::NotStarted,
             Outcome::Lost(lost) => match lost.cause {
                 LostCause::SlotDied => How::SlotDied,

@@ -123,6 +123,12 @@ impl Sim {
         }
         for link in self.links_of(|kind| matches!(kind, Kind::Data(data) if data.node == node)) {
             self.lose_end(link, End::Far, silent);
+            if silent {
+                // Its client's machine gets no answer any more, and says so after a while.
+                let beat = self.settings.node.heartbeat;
+                let patience = self.random.span(beat..beat * 4);
+                self.after(patience, Happening::GivesUp { link });
+            }
         }
         if let Some(link) = head {
             self.lose_end(link, End::Near, silent);
@@ -217,7 +223,12 @@ impl Sim {
                     self.processes[process].life = Life::Dead;
                 }
             }
-            Effect::Stray { .. } => {}
+            Effect::Terminate { slot } => {
+                if let Some(&process) = self.nodes[node].slots.get(&slot) {
+                    self.work_is_asked(process);
+                }
+            }
+            Effect::Stray { .. } | Effect::Printed { .. } => {}
             Effect::Closed => self.node_has_gone(node),
             Effect::WakeAt(at) => {
                 self.nodes[node].wake = Some(at);
@@ -526,6 +537,7 @@ impl Sim {
                 self.advance(process);
             }
             NodeToSlot::TooDeep { lease } => self.slot_is_too_deep(process, lease),
+            NodeToSlot::Become { start, .. } => self.slot_becomes(process, &start),
         }
     }
 }

@@ -78,5 +78,13 @@ tally! {
     head_starts: "starts of the head after the first",
     superseded: "heads that met a later one",
     broken_links: "data links that were given up",
+    abandoned: "leases given up without a head",
     silent_heads: "links to a silent head given up",
+    submitted: "answers to those who submit work",
+    work_runs: "starts of work",
+    unwritten: "writes that the disk did not take",
+    groups: "groups opened",
+    whole_groups: "groups that were whole",
+    lost_groups: "groups that lost a member",
+    group_lost: "tasks lost with their group",
 }

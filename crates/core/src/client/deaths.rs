@@ -34,6 +34,8 @@ impl<Ticket: Clone> Client<Ticket> {
         let shape = lease.shape;
         let queue = &mut self.shapes[shape];
         queue.forget_lease(key, &lease);
+        self.gone = true;
+        let queue = &mut self.shapes[shape];
         let calls = lease.take_in_flight();
         queue.in_flight -= calls.len();
         out.push(Effect::Close { key });
@@ -43,6 +45,9 @@ impl<Ticket: Clone> Client<Ticket> {
             cause: death.cause,
             out_of_memory: death.out_of_memory,
         };
+        if let Some(group) = queue.group {
+            return self.on_member_ended(group, shape, calls, charge, out);
+        }
         let first = calls.front().map(|call| call.seq);
         for call in &calls {
             let blame = match death.cause {

@@ -13,13 +13,15 @@
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
 //! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
-//! [`head`] (the link to the head, and its absence),
+//! [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all),
 //! [`here`] (tasks that run in the client itself), [`programs`] (slots of other programs than the client's own).
 
 mod deaths;
 mod demand;
 mod dispatch;
+mod explain;
 mod functions;
+mod group;
 mod head;
 mod here;
 mod lease;
@@ -36,14 +38,18 @@ mod withdraw;
 #[cfg(test)]
 mod tests;
 
+pub use explain::{TaskPlace, TaskStatus};
 pub use functions::Estimate;
 pub use here::Here;
 pub use programs::name as program_name;
 pub use room::Waiting;
-pub use task::{Charge, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable};
+pub use task::{
+    Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable,
+};
 
 use crate::Tick;
 use functions::Functions;
+use group::Groups;
 use head::HeadLink;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
@@ -75,7 +81,7 @@ pub struct Config {
     pub stall: Duration,
     /// How long an idle lease is kept.
     pub keep_idle: Duration,
-    /// At most this many leases of one shape are asked for.
+    /// At most this many leases are held, all shapes together.
     pub max_leases: u32,
     /// This many deaths charged to one task end it.
     pub poison: u32,
@@ -137,6 +143,8 @@ pub enum Effect<Ticket> {
     Open { key: LeaseKey, lease: LeaseId, node: NodeId, secret: LeaseSecret },
     /// The lease is over: close its connection, if any.
     Close { key: LeaseKey },
+    /// Neither the slot of this lease nor the head was to be reached for three heartbeats: its calls go elsewhere.
+    Abandoned { lease: LeaseId, node: NodeId },
     /// Messages wait for this lease ([`Client::outgoing`]). `now`: its slot has nothing to do until they come.
     Send { key: LeaseKey, now: bool },
     /// The one outcome of a task.
@@ -170,13 +178,20 @@ pub struct Client<Ticket> {
     functions: Functions,
     programs: BTreeMap<ProgramId, Start>,
     sharing: Sharing,
+    groups: Groups,
     environment: Environment,
     environment_version: u64,
     head: HeadLink,
     /// The lease of the slot that this client is, if it is one.
     under: Option<LeaseId>,
     wake: Option<Tick>,
+    /// A lease has gone, so there is room for another.
+    gone: bool,
+    /// How often a shape had to give leases to others.
+    turns: u64,
     closed: bool,
+    /// Who ended the cluster, if that is why it is closed.
+    stopped: Option<Box<str>>,
 }
 
 impl<Ticket: Clone> Client<Ticket> {
@@ -197,10 +212,14 @@ impl<Ticket: Clone> Client<Ticket> {
             functions: Functions::default(),
             programs: BTreeMap::new(),
             sharing: Sharing::default(),
+            groups: Groups::default(),
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
+            gone: false,
+            turns: 0,
             closed: false,
+            stopped: None,
         }
     }
 
@@ -213,6 +232,9 @@ impl<Ticket: Clone> Client<Ticket> {
             Event::LinkDown(key) => self.on_link_down(now, key, out),
             Event::FromSlot(key, message) => self.on_slot(now, key, message, out),
             Event::Tick => self.on_tick(now, out),
+        }
+        if self.gone {
+            self.use_room(out);
         }
     }
 
@@ -239,7 +261,8 @@ impl<Ticket: Clone> Client<Ticket> {
             | HeadToClient::Via { .. }
             | HeadToClient::Over
             | HeadToClient::Answer { .. }
-            | HeadToClient::Bye => {}
+            | HeadToClient::Ask { .. }
+            | HeadToClient::Bye { .. } => {}
             HeadToClient::Waits { shape, why } => self.on_waits(shape, why, out),
         }
     }
@@ -283,6 +306,10 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
     /// How many tasks have not ended.
     pub fn pending(&self) -> usize {
         self.tasks.len()
@@ -293,16 +320,31 @@ impl<Ticket: Clone> Client<Ticket> {
         self.waiting.tasks
     }
 
+    /// The cluster was ended by somebody else: what is pending ends with a word that says so.
+    pub fn stop(&mut self, by: &str, out: &mut Vec<Effect<Ticket>>) {
+        self.stopped = Some(by.into());
+        self.close(out);
+    }
+
+    /// How a task ends for which nothing more can be done.
+    pub fn closing(&self) -> Outcome {
+        match &self.stopped {
+            Some(by) => Outcome::Stopped { by: by.clone() },
+            None => Outcome::Cancelled,
+        }
+    }
+
     /// End everything: what is pending is cancelled. Returns how many tasks that were.
     pub fn close(&mut self, out: &mut Vec<Effect<Ticket>>) -> usize {
         self.closed = true;
         self.shapes = Shapes::default();
+        self.groups = Groups::default();
         self.waiting = Waiting::default();
         let mut count = 0;
         for (_, task) in std::mem::take(&mut self.tasks) {
             if let Some(ticket) = task.ticket {
                 count += 1;
-                out.push(Effect::Finished { ticket, task: task.id, outcome: Outcome::Cancelled });
+                out.push(Effect::Finished { ticket, task: task.id, outcome: self.closing() });
             }
         }
         for (key, _) in std::mem::take(&mut self.leases) {
@@ -327,13 +369,15 @@ impl<Ticket: Clone> Client<Ticket> {
 
     fn on_unplaceable(&mut self, shape: Shape, largest: Resources, why: &str, out: &mut Vec<Effect<Ticket>>) {
         let Some(key) = self.shapes.find(&shape) else { return };
-        let queue = &mut self.shapes[key];
-        // Whoever submits such a task again is told again: a larger node may have come.
-        queue.wanted = 0;
-        for key in queue.drain() {
-            self.waiting.remove(self.tasks[key.0].payload.len());
-            let refused = Unplaceable { needs: shape.needs, largest, why: why.to_owned() };
-            self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused)), out);
+        for queue in self.queues_of(key) {
+            let queue = &mut self.shapes[queue];
+            // Whoever submits such a task again is told again: a larger node may have come.
+            queue.wanted = 0;
+            for key in queue.drain() {
+                self.waiting.remove(self.tasks[key.0].payload.len());
+                let refused = Unplaceable { needs: shape.needs, largest, why: why.to_owned() };
+                self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused)), out);
+            }
         }
     }
 
@@ -359,6 +403,11 @@ impl<Ticket: Clone> Client<Ticket> {
                 return Err("CL-5: tasks are queued out of order".into());
             }
         }
+        let grouped =
+            self.leases.iter().filter(|(_, lease)| self.shapes[lease.shape].group.is_some()).count();
+        if self.leases.len() - grouped > self.config.max_leases as usize {
+            return Err(format!("DM-1: the client holds {} leases", self.leases.len()));
+        }
         for (shape, _, queue) in self.shapes.iter() {
             let mine = || self.leases.iter().filter(move |(_, lease)| lease.shape == shape);
             let busy = mine().filter(|(_, lease)| !lease.is_idle()).count();
@@ -380,6 +429,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 }
             }
         }
+        self.check_groups()?;
         match self.tasks.iter().find(|(key, _)| places.get(&TaskKey(*key)) != Some(&1)) {
             Some((_, task)) => Err(format!("CL-2: {:?} is not in exactly one place", task.id)),
             None => Ok(()),

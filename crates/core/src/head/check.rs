@@ -21,6 +21,7 @@ impl Head {
         self.nodes.keys().try_for_each(|&id| self.check_node(id))?;
         self.clients.keys().try_for_each(|&id| self.check_client(id))?;
         self.check_families()?;
+        self.check_works()?;
         self.check_indexes()
     }
 
@@ -54,6 +55,8 @@ impl Head {
 
     fn check_client(&self, id: ClientId) -> Result<(), String> {
         let client = &self.clients[&id];
+        let claims = self.claims.values().filter(|claim| claim.client == id).count();
+        ensure!(client.claimed.values().sum::<usize>() == claims, "{id:?} has {claims} claims");
         let listed = client.leases.values().flatten().count();
         let mine = || {
             let all = self.leases.iter();

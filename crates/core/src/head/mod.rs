@@ -21,6 +21,7 @@ mod adoption;
 mod check;
 mod clients;
 mod deep;
+mod detached;
 mod devices;
 mod explain;
 mod families;
@@ -47,7 +48,7 @@ use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Met, NodeToHead};
 use paceline_proto::{
     Address, ClientId, ClusterId, Devices, Epoch, Facts, Incarnation, LeaseId, Names, NodeId, PlacementId,
-    ProgramId, Resources, Rule, Shape, SlotId, Start, Sum,
+    ProgramId, Resources, Rule, Shape, SlotId, Start, Sum, Work, WorkId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -55,6 +56,7 @@ use std::time::Duration;
 use lineup::Lineup;
 use room::Room;
 
+pub use detached::{ENDS_KEPT, Told, WorkStatus, Write, Wrote};
 pub use explain::Waits;
 pub use waits::Waiting;
 
@@ -74,7 +76,7 @@ pub struct Config {
     /// Makes lease ids that nobody can guess. Another one at each start.
     pub secret: [u8; 32],
     pub heartbeat: Duration,
-    /// A client whose link is down keeps its leases for this long.
+    /// A client that was not heard of for this long has lost its leases.
     pub client_lost: Duration,
     /// A node that is gone is still counted on for this long when a request is judged impossible.
     pub head_lost: Duration,
@@ -107,20 +109,50 @@ impl Config {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     FromClient(ClientId, ClientToHead),
-    /// The client's link is gone; `dead` if its process is known to be, too.
+    /// The client's link is gone.
     ClientDown {
         client: ClientId,
-        dead: bool,
+        end: LinkEnd,
     },
     FromNode(NodeId, NodeToHead),
     /// The node's link is gone.
     NodeDown(NodeId),
     /// Let this node finish what it runs and go.
     Drain(NodeId),
-    /// The cluster is to end: everybody is told to go.
-    Close,
+    /// The cluster is to end: everybody is told to go. `by` says who wants that, for people.
+    Close {
+        by: String,
+    },
+    /// Somebody wants this run. The number is the shell's.
+    Submit {
+        asker: u64,
+        work: Work,
+    },
+    /// Somebody wants the work of this name to end.
+    StopWork {
+        asker: u64,
+        name: String,
+    },
+    /// What was to be written of this work is on disk, or cannot be. Comes once for each, in their order.
+    Written {
+        work: WorkId,
+        wrote: Wrote,
+    },
     /// An alarm that was asked for.
     Tick,
+}
+
+/// How a link ended, as far as the shell can tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkEnd {
+    /// The process at the other end is dead.
+    Dead,
+    /// The other end was closed in order: its process has ended, unless it said that it opens another link.
+    Closed,
+    /// It was reset: by the machine of a process that ended with something unread, or by anything on the way.
+    Reset,
+    /// Nothing came through any more, or another link has taken its place: nobody knows.
+    Lost,
 }
 
 /// What the shell has to do, in this order.
@@ -138,6 +170,16 @@ pub enum Effect {
     },
     /// Send a `Tick` then. Replaces what was asked for before.
     WakeAt(Tick),
+    /// Write this into the journal, then say `Written`.
+    Write {
+        work: WorkId,
+        write: Write,
+    },
+    /// Answer one that wanted work to run, or to end.
+    Told {
+        asker: u64,
+        told: Told,
+    },
 }
 
 /// The head.
@@ -208,8 +250,10 @@ pub struct Head {
     dirty: bool,
     /// Nodes that are to go.
     leaving: BTreeSet<NodeId>,
-    /// The cluster is ending.
-    closing: bool,
+    /// The cluster is ending, and who ended it.
+    closing: Option<String>,
+    /// What it owns itself.
+    works: detached::Works,
 }
 
 struct Client {
@@ -217,6 +261,10 @@ struct Client {
     link: ClientLink,
     /// When it last said something, if it is one that says something again and again.
     heard: Option<Tick>,
+    /// When it last said anything.
+    spoke: Tick,
+    /// It lets go of its link, and opens another.
+    reopens: bool,
     /// How the programs are started that its shapes name.
     programs: BTreeMap<ProgramId, Start>,
     /// What its shapes ask of nodes.
@@ -227,6 +275,8 @@ struct Client {
     wants: BTreeMap<Shape, Want>,
     /// Its leases that are not yet ending.
     leases: BTreeMap<Shape, BTreeSet<LeaseId>>,
+    /// How many more it says that it has, on nodes that have not reported yet.
+    claimed: BTreeMap<Shape, usize>,
     /// The client it works for, itself if it is no slot; and how many tasks lie between.
     root: ClientId,
     depth: u32,
@@ -300,14 +350,21 @@ struct Departed {
 }
 
 enum NodeLink {
-    Up { heard: Tick },
-    Down { until: Tick },
+    Up {
+        heard: Tick,
+    },
+    /// It may come back until then, and was there until `heard` at most.
+    Down {
+        until: Tick,
+        heard: Tick,
+    },
 }
 
 /// A client says that it holds a lease of an earlier start.
 struct Claim {
     client: ClientId,
     node: NodeId,
+    shape: Shape,
     /// So long may its node take to report.
     until: Tick,
     /// The client cannot reach the slot.
@@ -395,7 +452,8 @@ impl Head {
             next_look: None,
             dirty: false,
             leaving: BTreeSet::new(),
-            closing: false,
+            closing: None,
+            works: detached::Works::default(),
         }
     }
 
@@ -407,14 +465,17 @@ impl Head {
         self.on_time(now, out);
         match event {
             Event::FromClient(client, message) => self.on_client(now, client, message, out),
-            Event::ClientDown { client, dead } => self.on_client_down(now, client, dead, out),
+            Event::ClientDown { client, end } => self.on_client_down(now, client, end, out),
             Event::FromNode(node, message) => self.on_node(now, node, message, out),
             Event::NodeDown(node) => self.on_node_down(now, node, out),
             Event::Drain(node) => self.on_drain(node, out),
-            Event::Close => self.on_close(out),
+            Event::Close { by } => self.on_close(by, out),
+            Event::Submit { asker, work } => self.on_submit(now, asker, work, out),
+            Event::StopWork { asker, name } => self.on_stop_work(now, asker, &name, out),
+            Event::Written { work, wrote } => self.on_written(now, work, wrote, out),
             Event::Tick => self.dirty = true,
         }
-        if std::mem::take(&mut self.dirty) && !self.closing {
+        if std::mem::take(&mut self.dirty) && self.closing.is_none() {
             self.share(now, out);
         }
         self.see_off(out);
@@ -429,6 +490,7 @@ impl Head {
         if self.settled_at.is_none() {
             self.settled_at = Some(now + self.config.settle);
             self.no_later_than(now + self.config.settle);
+            self.begin_works(now);
         }
         let gap = self.alarm.on_step(now);
         if gap > Duration::ZERO {
@@ -450,6 +512,7 @@ impl Head {
                 *until = *until + gap;
             }
             client.heard = client.heard.map(|heard| heard + gap);
+            client.spoke = client.spoke + gap;
         }
         for claim in self.claims.values_mut() {
             claim.until = claim.until + gap;
@@ -461,12 +524,14 @@ impl Head {
         }
         for node in self.nodes.values_mut() {
             match &mut node.link {
-                NodeLink::Up { heard: at } | NodeLink::Down { until: at } => *at = *at + gap,
+                NodeLink::Up { heard } => *heard = *heard + gap,
+                NodeLink::Down { until, heard } => (*until, *heard) = (*until + gap, *heard + gap),
             }
         }
         for departed in self.departed.values_mut() {
             departed.until = departed.until + gap;
         }
+        self.works_on_gap(gap);
         self.settled_at = self.settled_at.map(|at| at + gap);
         self.deadline = self.deadline.map(|at| at + gap);
         self.next_look = self.next_look.map(|at| at + gap);
@@ -478,6 +543,7 @@ impl Head {
         self.give_up_clients(now, out);
         self.give_up_nodes(now, out);
         self.give_up_claims(now, out);
+        self.works_on_deadline(now, out);
         if let Some(at) = self.settled_at.filter(|at| *at > now) {
             self.no_later_than(at);
         } else {
@@ -505,7 +571,8 @@ impl Head {
     }
 
     fn tell_client(&self, client: ClientId, message: HeadToClient, out: &mut Vec<Effect>) {
-        if self.clients.get(&client).is_some_and(|client| !matches!(client.link, ClientLink::Down { .. })) {
+        let hears = |client: &Client| !matches!(client.link, ClientLink::Down { .. });
+        if self.clients.get(&client).is_some_and(hears) && !self.is_work(client) {
             out.push(Effect::ToClient(client, message));
         }
     }

@@ -17,7 +17,8 @@ impl Head {
     /// Refuse what no node could ever hold.
     pub(super) fn judge(&mut self, now: Tick, id: ClientId, shape: Shape, out: &mut Vec<Effect>) {
         let settling = self.settled_at.is_none_or(|at| now < at);
-        if settling || self.nodes.is_empty() || self.is_possible(id, shape) {
+        // Work waits for a node that can hold it: it was accepted when there was one.
+        if settling || self.nodes.is_empty() || self.is_work(id) || self.is_possible(id, shape) {
             return;
         }
         let held = self.held_above(id);
@@ -43,6 +44,16 @@ impl Head {
             .flat_map(|(&id, client)| client.wants.keys().map(move |&shape| (id, shape)))
             .collect();
         wants.into_iter().for_each(|(id, shape)| self.judge(now, id, shape, out));
+    }
+
+    /// Whether a node can hold this that is here or was here lately, or why none can (NV-2).
+    pub(super) fn could_ever_run(&self, now: Tick, needs: Resources) -> Result<(), String> {
+        let settling = self.settled_at.is_none_or(|at| now < at);
+        let (nobody, shape) = (ClientId(0), Shape::of(needs));
+        match settling || self.nodes.is_empty() || self.could_ever_hold(nobody, shape, &BTreeMap::new()) {
+            true => Ok(()),
+            false => Err(self.what_is_missing(nobody, shape)),
+        }
     }
 
     fn is_possible(&self, id: ClientId, shape: Shape) -> bool {

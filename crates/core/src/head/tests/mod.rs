@@ -1,5 +1,6 @@
 //! A head with a hand on its clock, for the tests.
 
+mod detached;
 mod families;
 mod fencing;
 mod leaving;
@@ -101,7 +102,7 @@ impl Bench {
 
     /// The client comes from this epoch, and holds leases of the first node.
     fn hello_after(&mut self, client: ClientId, leases: &[LeaseId], epoch: Option<u64>) -> Vec<Effect> {
-        let leases = leases.iter().map(|&lease| Held { lease, node: N1 }).collect();
+        let leases = leases.iter().map(|&lease| Held { lease, node: N1, shape: Shape::cpus(1) }).collect();
         let hello =
             ClientToHead::Hello { client, name: "test".into(), leases, met: epoch.map(met), under: None };
         self.client_says(client, hello)
@@ -203,10 +204,8 @@ fn welcome_node(node: NodeId) -> Effect {
 
 fn place(node: NodeId, number: u64, client: ClientId, shape: Shape) -> Effect {
     let (lease, secret) = (lease(number), secret(number));
-    Effect::ToNode(
-        node,
-        HeadToNode::Place { lease, client, shape, holder: client, secret, devices: Devices::default() },
-    )
+    let (holder, devices, once) = (client, Devices::default(), false);
+    Effect::ToNode(node, HeadToNode::Place { lease, client, shape, holder, secret, devices, once })
 }
 
 fn end(node: NodeId, number: u64) -> Effect {

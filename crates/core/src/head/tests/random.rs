@@ -100,6 +100,7 @@ impl Model {
                     unreachable!("nobody beats, nobody comes later")
                 }
                 Effect::WakeAt(_) => unreachable!("taken out by the bench"),
+                Effect::Write { .. } | Effect::Told { .. } => unreachable!("nothing is submitted here"),
             }
         }
     }
@@ -175,11 +176,17 @@ impl Model {
                     }
                 }
             }
-            self.handle(Event::ClientDown { client: id, dead });
+            let ends = [LinkEnd::Closed, LinkEnd::Reset, LinkEnd::Lost];
+            let end = if dead { LinkEnd::Dead } else { ends[self.random.below(3) as usize] };
+            self.handle(Event::ClientDown { client: id, end });
             return;
         }
         client.up = true;
-        let leases = client.leases.iter().map(|&lease| Held { lease, node: NodeId(1) }).collect();
+        let leases = client
+            .leases
+            .iter()
+            .map(|&lease| Held { lease, node: NodeId(1), shape: Shape::cpus(1) })
+            .collect();
         let hello =
             ClientToHead::Hello { client: id, name: String::new(), leases, met: Some(met(1)), under: None };
         self.handle(Event::FromClient(id, hello));
