@@ -59,9 +59,13 @@ enum Fault {
     CutOffPair,
     /// As [`Fault::Partition`], for longer than anybody waits.
     LongPartition,
+    /// Somebody tells the head to let a node go.
+    DrainNode,
+    /// A node asks to go, and does not wait for ever.
+    NodeLeaves,
 }
 
-const KINDS: [Fault; 24] = [
+const KINDS: [Fault; 26] = [
     Fault::KillAny,
     Fault::KillRunning,
     Fault::KillUnsent,
@@ -86,6 +90,8 @@ const KINDS: [Fault; 24] = [
     Fault::CutOffClient,
     Fault::CutOffPair,
     Fault::LongPartition,
+    Fault::DrainNode,
+    Fault::NodeLeaves,
 ];
 
 /// How many clients there ever are.
@@ -204,6 +210,15 @@ impl Sim {
                 let until = self.now + self.some_outage();
                 let with_data = self.random.percent(50);
                 self.partition(node, until, with_data);
+            }
+            Fault::DrainNode => {
+                let node = self.random.below(self.nodes.len());
+                self.drain_node(node);
+            }
+            Fault::NodeLeaves => {
+                let node = self.random.below(self.nodes.len());
+                let within = self.random.span(Duration::from_millis(1)..self.settings.node.heartbeat * 4);
+                self.node_leaves(node, within);
             }
         }
     }

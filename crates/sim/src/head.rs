@@ -117,6 +117,14 @@ impl Sim {
         self.head_starts(1);
     }
 
+    /// Somebody wants this node to finish what it runs and go.
+    pub(crate) fn drain_node(&mut self, node: usize) {
+        let (Some(head), id) = (self.some_head(), self.nodes[node].id) else { return };
+        self.ledger.tally.leaving += 1;
+        self.note(|sim| format!("head {head} is to let node {} go", sim.nodes[node].name));
+        self.head_handles(head, Event::Drain(id));
+    }
+
     pub(crate) fn heads_alive(&self) -> Vec<usize> {
         (0..self.heads.len()).filter(|at| self.heads[*at].core.is_some()).collect()
     }

@@ -61,6 +61,7 @@ tally! {
     exceeded: "slots ended for their own limit of memory",
     zygote_deaths: "zygote deaths",
     lost_nodes: "lost nodes",
+    leaving: "nodes that were to go",
     partitions: "partitions",
     lost_clients: "lost clients",
     grants: "granted leases",

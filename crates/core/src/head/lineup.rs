@@ -65,10 +65,11 @@ impl Lineup {
 
     pub fn put(&mut self, root: ClientId, rank: Rank, class: Class, line: Line) {
         self.set_rank(root, rank);
-        if !self.families.contains_key(&root) {
-            self.families.insert(root, Members { rank, lines: BTreeMap::new() });
-            *self.priorities.entry(rank.priority).or_default() += 1;
-        }
+        let priorities = &mut self.priorities;
+        self.families.entry(root).or_insert_with(|| {
+            *priorities.entry(rank.priority).or_default() += 1;
+            Members { rank, lines: BTreeMap::new() }
+        });
         self.change(root, class, |lines| {
             lines.insert(line);
         });

@@ -99,7 +99,7 @@ impl Head {
     }
 
     /// The most that any node has, or had, besides what is held.
-    fn largest(&self, held: &BTreeMap<NodeId, Resources>) -> Resources {
+    pub(super) fn largest(&self, held: &BTreeMap<NodeId, Resources>) -> Resources {
         let here = self.nodes.iter().map(|(id, node)| match held.get(id) {
             Some(held) => node.total.less(held),
             None => node.total,

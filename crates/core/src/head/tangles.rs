@@ -160,11 +160,18 @@ impl Head {
 
     /// TA-3.
     fn refuse_tangled(&mut self, lease: LeaseId, out: &mut Vec<Effect>) {
+        let mut held: BTreeMap<NodeId, Resources> = BTreeMap::new();
+        for lease in self.tangled.keys().map(|id| &self.leases[id]) {
+            let sum = held.entry(lease.node).or_default();
+            *sum = sum.plus(&lease.needs());
+        }
+        let beside = self.largest(&held);
         for id in self.slots_under(lease) {
             let shapes: Vec<Shape> = self.clients[&id].unmet().map(|(shape, _)| shape).collect();
             for shape in shapes {
                 let why = self.who_waits_for_whom(shape);
-                let largest = self.nodes.values().map(|node| node.total).max().unwrap_or_default();
+                // There may be enough of it, but in pieces of several GPUs.
+                let largest = if shape.needs.fits_in(&beside) { Resources::default() } else { beside };
                 if let Some(client) = self.clients.get_mut(&id) {
                     client.wants.remove(&shape);
                 }
