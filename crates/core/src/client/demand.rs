@@ -220,7 +220,9 @@ impl<Ticket: Clone> Client<Ticket> {
         let lease = self.forget_lease(key);
         let queue = &self.shapes[lease.shape];
         let count = (queue.leases.len() as u32).max((queue.len() + queue.in_flight) as u32);
-        let count = count.min(self.most_leases(lease.shape));
+        // One that had to give some does not ask for them here.
+        let most = if queue.bounded { queue.wanted } else { self.most_leases(lease.shape) };
+        let count = count.min(most);
         let queue = &mut self.shapes[lease.shape];
         queue.wanted = count;
         let shape = *self.shapes.shape(lease.shape);

@@ -178,9 +178,9 @@ fn all_shapes_together_have_no_more_than_the_most() {
     let mut bench = Bench::with(Config { max_leases: 2, ..Config::default() });
     let half = Shape::of(Resources::fractional_cpus(0.5).unwrap());
     let wants = |shape, count| Effect::ToHead(ClientToHead::Want { shape, count });
-    bench.submit_many(2);
     bench.add_lease(1);
     bench.add_lease(2);
+    bench.submit_many(2);
     bench.running(A, 1);
     bench.running(B, 1);
     let effects = bench.submit_as(|spec| Spec { shape: half, ..spec });
