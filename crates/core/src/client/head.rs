@@ -198,8 +198,6 @@ impl<Ticket: Clone> Client<Ticket> {
             self.slots.remove(&(lease.node, lease.slot));
             let queue = &mut self.shapes[lease.shape];
             queue.forget_lease(key, &lease);
-            self.gone = true;
-            let queue = &mut self.shapes[lease.shape];
             let calls = lease.take_in_flight();
             queue.in_flight -= calls.len();
             out.push(Effect::Close { key });
