@@ -50,7 +50,7 @@ fn sentence(status: &TaskStatus, name: &dyn Fn(NodeId) -> String) -> String {
                 }
             }
         }
-        TaskPlace::Queued { before, leases, busy, wanted, why, group, bounded, alone } => {
+        TaskPlace::Queued { before, leases, busy, wanted, why, group, alone } => {
             let ahead = match before {
                 0 => "first in its queue".to_owned(),
                 before => format!("behind {} in its queue", counted(*before, "other task")),
@@ -70,11 +70,7 @@ fn sentence(status: &TaskStatus, name: &dyn Fn(NodeId) -> String) -> String {
             };
             let head = if *alone { "; there is no link to the head, which gives out slots" } else { "" };
             let why = if why.is_empty() { String::new() } else { format!("; {why}") };
-            let bound = match bounded {
-                Some(most) => format!("; a program holds at most {most} slots at a time (max_links)"),
-                None => String::new(),
-            };
-            format!("{task} waits, {ahead}: {slots}{bound}{why}{head}")
+            format!("{task} waits, {ahead}: {slots}{why}{head}")
         }
     }
 }
@@ -120,8 +116,8 @@ mod tests {
     }
 
     fn queued(before: usize, leases: usize, group: Option<(usize, usize)>) -> TaskPlace {
-        let (busy, wanted, why, bounded, alone) = (leases, 4, String::new(), None, false);
-        TaskPlace::Queued { before, leases, busy, wanted, why, group, bounded, alone }
+        let (busy, wanted, why, alone) = (leases, 4, String::new(), false);
+        TaskPlace::Queued { before, leases, busy, wanted, why, group, alone }
     }
 
     #[test]

@@ -248,8 +248,7 @@ impl Session {
     ) -> io::Result<Session> {
         let Place { host, control, nest, name, cpus, id } = place;
         let Limits { queue_tasks, queue_bytes, result_bytes, warn } = limits;
-        let max_leases = variable("PACELINE_MAX_LINKS").unwrap_or(config.max_leases);
-        let config = Config { queue_tasks, queue_bytes, max_leases, ..config };
+        let config = Config { queue_tasks, queue_bytes, ..config };
         let heartbeat = config.heartbeat;
         let links_epoll = Arc::new(Kept::new(epoll::create(CreateFlags::CLOEXEC)?));
         let leader_wake = Wake::new()?;
@@ -572,11 +571,6 @@ fn anybody() -> io::Result<ClientId> {
     let mut number = [0; 8];
     embedded::fill_random(&mut number)?;
     Ok(ClientId(u64::from_le_bytes(number)))
-}
-
-/// A setting that is a number from one up.
-fn variable(name: &str) -> Option<u32> {
-    std::env::var(name).ok()?.trim().parse().ok().filter(|number| *number > 0)
 }
 
 /// A setting in seconds, as `2s`, `500ms` or `2`.

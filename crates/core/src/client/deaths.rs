@@ -34,8 +34,6 @@ impl<Ticket: Clone> Client<Ticket> {
         let shape = lease.shape;
         let queue = &mut self.shapes[shape];
         queue.forget_lease(key, &lease);
-        self.gone = true;
-        let queue = &mut self.shapes[shape];
         let calls = lease.take_in_flight();
         queue.in_flight -= calls.len();
         out.push(Effect::Close { key });

@@ -1,12 +1,6 @@
 //! How many leases to hold: as many as there is work for, and none for long without.
-//!
-//! * DM-1: the client never holds more than `max_leases`, all shapes together, beside those of groups, which come as a
-//!   whole. Whoever wants more than there is room for waits until another shape has given some back.
-//! * DM-2: where that bounds it, each shape that has work gets its part; one that has nothing takes from the one that has
-//!   most.
 
 use super::lease::Lease;
-use super::queue::Queue;
 use super::shapes::ShapeKey;
 use super::{Client, Effect, LeaseKey};
 use crate::Tick;
@@ -21,96 +15,17 @@ impl<Ticket: Clone> Client<Ticket> {
     /// Tell the head when more leases of a shape could be used than it knows. Asks in powers of two, so that a million
     /// submissions cost twenty messages.
     pub(super) fn demand_changed(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
-        let queue = &self.shapes[shape];
-        let tasks = u32::try_from(queue.len() + queue.in_flight).unwrap_or(u32::MAX);
-        if tasks <= queue.wanted || queue.bounded || queue.group.is_some() {
+        let most = self.config.max_leases;
+        let queue = &mut self.shapes[shape];
+        if queue.group.is_some() {
             return;
         }
-        let goal = tasks.checked_next_power_of_two().unwrap_or(u32::MAX);
-        let mut most = self.most_leases(shape);
-        if most < goal && most < self.part() {
-            self.make_room(shape, out);
-            most = self.most_leases(shape);
-        }
-        let queue = &mut self.shapes[shape];
-        queue.bounded = most < tasks;
-        let count = goal.min(most);
-        if count > queue.wanted {
-            queue.wanted = count;
+        let tasks = u32::try_from(queue.len() + queue.in_flight).unwrap_or(u32::MAX).min(most);
+        if tasks > queue.wanted {
+            queue.wanted = tasks.checked_next_power_of_two().unwrap_or(most).min(most);
+            let count = queue.wanted;
             let shape = *self.shapes.shape(shape);
             out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
-        }
-    }
-
-    /// How many leases of this shape there may be beside those of others (DM-1).
-    fn most_leases(&self, shape: ShapeKey) -> u32 {
-        let others = self.shapes.iter().filter(|(other, _, queue)| *other != shape && queue.group.is_none());
-        let others: u32 = others.map(|(_, _, queue)| queue.claim()).sum();
-        self.config.max_leases.saturating_sub(others)
-    }
-
-    /// What each of the shapes that have work may have, if they all want more (DM-2).
-    fn part(&self) -> u32 {
-        let working = self.shapes.iter().filter(|(_, _, queue)| queue.group.is_none() && queue.has_work());
-        (self.config.max_leases / (working.count() as u32).max(1)).max(1)
-    }
-
-    /// Shapes that have more than their part give some back, when what runs there is through. If none has, the largest
-    /// gives one to a shape that has nothing at all.
-    fn make_room(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
-        let part = self.part();
-        let plain = |(other, _, queue): &(ShapeKey, &Shape, &Queue)| *other != shape && queue.group.is_none();
-        let claims = self.shapes.iter().filter(plain).map(|(other, _, queue)| (queue.claim(), other));
-        let claims: Vec<(u32, ShapeKey)> = claims.filter(|(claim, _)| *claim > 0).collect();
-        let mut rich: Vec<(ShapeKey, u32)> =
-            claims.iter().filter(|(claim, _)| *claim > part).map(|(_, other)| (*other, part)).collect();
-        if rich.is_empty() && self.shapes[shape].claim() == 0 {
-            // Only one that has had the use of what it gives.
-            let stays =
-                |other: &ShapeKey| self.shapes[*other].leases.iter().any(|key| !self.leases[key.0].recalled);
-            let largest = claims.iter().filter(|(_, other)| stays(other)).max();
-            rich.extend(largest.map(|&(claim, other)| (other, claim - 1)));
-        }
-        for (other, left) in rich {
-            self.reduce(other, left, out);
-        }
-    }
-
-    /// No more than so many leases of this shape are wanted; those beyond go back after what they run.
-    fn reduce(&mut self, shape: ShapeKey, left: u32, out: &mut Vec<Effect<Ticket>>) {
-        self.turns += 1;
-        let queue = &mut self.shapes[shape];
-        queue.turn = self.turns;
-        if queue.wanted > left {
-            (queue.wanted, queue.bounded) = (left, true);
-            let shape = *self.shapes.shape(shape);
-            out.push(Effect::ToHead(ClientToHead::Want { shape, count: left }));
-        }
-        let staying = |key: &&LeaseKey| !self.leases[key.0].recalled;
-        let mut staying: Vec<LeaseKey> = self.shapes[shape].leases.iter().filter(staying).copied().collect();
-        // Those that have nothing to do first.
-        staying.sort_by_key(|key| !self.leases[key.0].is_idle());
-        let surplus = staying.len().saturating_sub(left as usize);
-        for key in staying.into_iter().take(surplus) {
-            self.leases[key.0].recalled = true;
-            self.ask_back_waiting(key, out);
-            if self.leases[key.0].is_idle() && !self.is_expected(key) {
-                self.release(key, out);
-            }
-        }
-    }
-
-    /// Leases have gone, so others may be asked for.
-    pub(super) fn use_room(&mut self, out: &mut Vec<Effect<Ticket>>) {
-        while std::mem::take(&mut self.gone) {
-            let mut bounded: Vec<ShapeKey> =
-                self.shapes.keys().filter(|shape| self.shapes[*shape].bounded).collect();
-            // Whoever gave something comes after those who did not.
-            bounded.sort_by_key(|shape| self.shapes[*shape].turn);
-            for shape in bounded {
-                self.shapes[shape].bounded = false;
-                self.demand_changed(shape, out);
-            }
         }
     }
 
@@ -226,11 +141,10 @@ impl<Ticket: Clone> Client<Ticket> {
     /// Give a lease back. Less is wanted from now on, or the head would grant it again at once.
     fn release(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let lease = self.forget_lease(key);
-        let queue = &self.shapes[lease.shape];
-        let count = (queue.leases.len() as u32).max((queue.len() + queue.in_flight) as u32);
-        let count = count.min(self.most_leases(lease.shape));
         let queue = &mut self.shapes[lease.shape];
-        queue.wanted = count;
+        let count = (queue.leases.len() as u32).max((queue.len() + queue.in_flight) as u32);
+        queue.wanted = count.min(self.config.max_leases);
+        let count = queue.wanted;
         let shape = *self.shapes.shape(lease.shape);
         out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
         out.push(Effect::ToHead(ClientToHead::Release { lease: lease.id }));
@@ -246,7 +160,6 @@ impl<Ticket: Clone> Client<Ticket> {
             self.slots.remove(&(lease.node, lease.slot));
         }
         self.shapes[lease.shape].forget_lease(key, &lease);
-        self.gone = true;
         lease
     }
 }

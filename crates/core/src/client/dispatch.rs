@@ -68,9 +68,6 @@ impl<Ticket: Clone> Client<Ticket> {
             self.end_waiting(shape, out);
         }
         self.demand_changed(shape, out);
-        if self.gone {
-            self.use_room(out);
-        }
         if wait > Duration::ZERO {
             self.bound_wait(now, wait, key, id, out);
         }

@@ -33,8 +33,6 @@ pub enum TaskPlace {
         why: String,
         /// Its group, if that is not whole: how many members are there, and how many there will be.
         group: Option<(usize, usize)>,
-        /// The client holds as many leases as it may, all shapes together.
-        bounded: Option<u32>,
         /// There is no link to the head.
         alone: bool,
     },
@@ -79,7 +77,6 @@ impl<Ticket: Clone> Client<Ticket> {
                 wanted: queue.wanted,
                 why: queue.waits_for.clone(),
                 group: self.group_so_far(task.shape),
-                bounded: queue.bounded.then_some(self.config.max_leases),
                 alone: !self.head.is_up(),
             },
         };

@@ -19,15 +19,6 @@ impl<Ticket: Clone> Client<Ticket> {
             out.push(Effect::ToHead(ClientToHead::Release { lease }));
             return;
         }
-        if group.is_none() && self.leases.len() >= self.config.max_leases as usize {
-            // It was on its way when the room went to another shape (DM-1).
-            let (queue, shape) = (&mut self.shapes[granted.shape], granted.shape);
-            (queue.wanted, queue.bounded) = (queue.leases.len() as u32, true);
-            let (count, shape) = (queue.wanted, *self.shapes.shape(shape));
-            out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
-            out.push(Effect::ToHead(ClientToHead::Release { lease }));
-            return;
-        }
         granted.shape = vacant.flatten().unwrap_or(granted.shape);
         let shape = granted.shape;
         let key = LeaseKey(self.leases.insert(granted));

@@ -81,7 +81,7 @@ pub struct Config {
     pub stall: Duration,
     /// How long an idle lease is kept.
     pub keep_idle: Duration,
-    /// At most this many leases are held, all shapes together.
+    /// At most this many leases of one shape are asked for.
     pub max_leases: u32,
     /// This many deaths charged to one task end it.
     pub poison: u32,
@@ -185,10 +185,6 @@ pub struct Client<Ticket> {
     /// The lease of the slot that this client is, if it is one.
     under: Option<LeaseId>,
     wake: Option<Tick>,
-    /// A lease has gone, so there is room for another.
-    gone: bool,
-    /// How often a shape had to give leases to others.
-    turns: u64,
     closed: bool,
     /// Who ended the cluster, if that is why it is closed.
     stopped: Option<Box<str>>,
@@ -216,8 +212,6 @@ impl<Ticket: Clone> Client<Ticket> {
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
-            gone: false,
-            turns: 0,
             closed: false,
             stopped: None,
         }
@@ -232,9 +226,6 @@ impl<Ticket: Clone> Client<Ticket> {
             Event::LinkDown(key) => self.on_link_down(now, key, out),
             Event::FromSlot(key, message) => self.on_slot(now, key, message, out),
             Event::Tick => self.on_tick(now, out),
-        }
-        if self.gone {
-            self.use_room(out);
         }
     }
 
@@ -402,11 +393,6 @@ impl<Ticket: Clone> Client<Ticket> {
             if !tasks.iter().is_sorted_by_key(|key| self.tasks[key.0].id) {
                 return Err("CL-5: tasks are queued out of order".into());
             }
-        }
-        let grouped =
-            self.leases.iter().filter(|(_, lease)| self.shapes[lease.shape].group.is_some()).count();
-        if self.leases.len() - grouped > self.config.max_leases as usize {
-            return Err(format!("DM-1: the client holds {} leases", self.leases.len()));
         }
         for (shape, _, queue) in self.shapes.iter() {
             let mine = || self.leases.iter().filter(move |(_, lease)| lease.shape == shape);

@@ -29,10 +29,6 @@ pub(super) struct Queue {
     pub in_flight: usize,
     /// The group that these are the tasks of, or of one member of it, by its shape.
     pub group: Option<ShapeKey>,
-    /// More leases could be used, and the client may not hold more.
-    pub bounded: bool,
-    /// When it last had to give leases to others.
-    pub turn: u64,
     /// Nothing is sent yet: other members of the group are missing.
     pub gated: bool,
 }
@@ -67,15 +63,6 @@ impl Priorities {
 impl Queue {
     pub fn len(&self) -> usize {
         self.length
-    }
-
-    /// How many leases there are, or will be.
-    pub fn claim(&self) -> u32 {
-        self.wanted.max(self.leases.len() as u32)
-    }
-
-    pub fn has_work(&self) -> bool {
-        self.length + self.in_flight > 0
     }
 
     /// Whether something waits for leases of this shape: tasks, or a group for its members.

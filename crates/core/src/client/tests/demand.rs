@@ -174,25 +174,3 @@ fn a_program_that_fails_ends_what_waits_for_it_and_may_be_tried_again() {
     assert_eq!(bench.head_says(HeadToClient::ProgramFailed { program, why }), [finished(1, outcome)]);
     assert_eq!(bench.submit_as(|spec| Spec { shape, ..spec }), wants);
 }
-
-#[test]
-fn all_shapes_together_have_no_more_than_the_most() {
-    let mut bench = Bench::with(Config { max_leases: 2, ..Config::default() });
-    let half = Shape::of(Resources::fractional_cpus(0.5).unwrap());
-    let wants = |shape, count| Effect::ToHead(ClientToHead::Want { shape, count });
-    bench.submit_many(2);
-    bench.add_lease(1);
-    bench.add_lease(2);
-    bench.running(A, 1);
-    bench.running(B, 1);
-    let effects = bench.submit_as(|spec| Spec { shape: half, ..spec });
-    assert_eq!(effects, [wants(Shape::cpus(1), 1)], "DM-2: one of the two is to come back first");
-    let replied = bench.values(A, ms(100), &[1]);
-    let back = Effect::ToHead(ClientToHead::Release { lease: LeaseId(1) });
-    let other = bench.values(B, ms(100), &[1]);
-    let all = [replied, other].concat();
-    assert!(
-        all.contains(&back) || all.contains(&Effect::ToHead(ClientToHead::Release { lease: LeaseId(2) }))
-    );
-    assert!(all.contains(&wants(half, 1)), "DM-1: now there is room: {all:?}");
-}
