@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer th
 if TYPE_CHECKING:
     from paceline import errors as errors
     from paceline._cancelling import cancel
-    from paceline._cluster import Cluster, connect, disconnect, shutdown
+    from paceline._cluster import Cluster, connect, disconnect, shutdown, status
     from paceline._current import Current, current
     from paceline._daemons import (
         Daemon,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from paceline._export import export
     from paceline._future import Future
+    from paceline._group import Group, group
     from paceline._map import map
     from paceline._native import __version__
     from paceline._placement import Placement
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
         ClusterStopped,
         ConnectionFailed,
         FunctionNotSerializable,
+        GroupClosed,
+        GroupLost,
         HeadLost,
         NestingTooDeep,
         NodeLost,
@@ -76,6 +79,9 @@ __all__ = [
     "Daemon",
     "FunctionNotSerializable",
     "Future",
+    "Group",
+    "GroupClosed",
+    "GroupLost",
     "LocalCluster",
     "HeadLost",
     "NestingTooDeep",
@@ -107,6 +113,7 @@ __all__ = [
     "disconnect",
     "errors",
     "export",
+    "group",
     "is_head_running",
     "is_node_running",
     "local_cluster",
@@ -116,6 +123,7 @@ __all__ = [
     "shutdown",
     "start_head",
     "start_node",
+    "status",
     "wait",
 ]
 
@@ -128,6 +136,7 @@ _HOMES = {
     "cancel": "_cancelling",
     "current": "_current",
     "Future": "_future",
+    "Group": "_group",
     "Placement": "_placement",
     "Program": "_program",
     "RemoteFunction": "_remote",
@@ -136,6 +145,7 @@ _HOMES = {
     "connect": "_cluster",
     "disconnect": "_cluster",
     "export": "_export",
+    "group": "_group",
     "is_head_running": "_daemons",
     "is_node_running": "_daemons",
     "local_cluster": "_daemons",
@@ -145,6 +155,7 @@ _HOMES = {
     "shutdown": "_cluster",
     "start_head": "_daemons",
     "start_node": "_daemons",
+    "status": "_cluster",
     "wait": "_waiting",
 }
 

@@ -361,6 +361,25 @@ def disconnect() -> None:
     shutdown()
 
 
+def status() -> Status:
+    """What the current cluster has and does, as `Cluster.status` tells it; without one, that this program is not
+    connected.
+
+    >>> import paceline as pl
+    >>> pl.status()["state"]
+    'not connected'
+    >>> with pl.connect(cpus=1):
+    ...     [node["cpus"] for node in pl.status()["nodes"]]
+    [1]
+    """
+    try:
+        return current().status()
+    except (NotConnected, ClusterClosed) as error:
+        from paceline._status import Status
+
+        return Status(state="not connected", hint=error.hint)
+
+
 def current() -> Cluster:
     """The cluster that remote functions of this context run on. Raises `NotConnected` when there is none."""
     holder = context.get()

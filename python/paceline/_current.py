@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from paceline import _native
+from paceline._slot import member
 
 
 class Current(NamedTuple):
-    """The task that runs: its number, which attempt at it this is (from 1), and the slot it runs in."""
+    """The task that runs: its number, which attempt at it this is (from 1), and the slot it runs in. In a group, which
+    member that is (from 0), and how many there are."""
 
     task: int
     attempt: int
     slot: int
+    rank: int | None = None
+    size: int | None = None
 
 
 def current() -> Current | None:
@@ -26,4 +30,4 @@ def current() -> Current | None:
     True
     """
     found = _native.current()
-    return None if found is None else Current(*found)
+    return None if found is None else Current(*found, member.rank, member.size)

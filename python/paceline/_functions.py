@@ -18,9 +18,17 @@ from paceline._slot.rebuild import FunctionType, plain
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
-    from paceline._native import Function, Session, Watch
+    from paceline._native import Function, Watch
+
+    class Ships(Protocol):
+        """What functions are shipped to: a session, or one member of a group."""
+
+        @property
+        def closed(self) -> bool: ...
+        @property
+        def function(self) -> Callable[..., Function]: ...
 
 
 class Package:
@@ -31,7 +39,7 @@ class Package:
         self._packed: _Packed | None = None
 
     def handle(
-        self, session: Session, options: dict[str, Any], before: Callable[[], object]
+        self, session: Ships, options: dict[str, Any], before: Callable[[], object]
     ) -> tuple[Function, Callable[[], bool]]:
         """The function as this session ships it, and whether that still holds.
 

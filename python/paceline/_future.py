@@ -35,6 +35,19 @@ class Future(FutureBase, concurrent.futures.Future[T]):
 
     __slots__ = ()
 
+    def explain(self) -> str:
+        """Where the task is, in words: in which slot it runs and for how long, or what it waits for; and what became
+        of earlier attempts.
+
+        >>> import paceline as pl
+        >>> with pl.connect(cpus=1):
+        ...     future = pl.remote(abs).submit(-1)
+        ...     _ = future.result()
+        ...     future.explain()
+        'task 1 (abs) has ended'
+        """
+        return FutureBase.explain(self)
+
     if TYPE_CHECKING:  # the core's class comes first, and does not know the type of the value
 
         def result(self, timeout: float | None = None) -> T: ...

@@ -37,6 +37,8 @@ class FutureBase:
     def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
     @property
     def task_id(self) -> int: ...
+    def explain(self) -> str:
+        """Where the task is, and what it waits for, in words."""
     def result(self, timeout: float | None = None) -> Any: ...
     def exception(self, timeout: float | None = None) -> BaseException | None: ...
     def done(self) -> bool: ...
@@ -69,6 +71,27 @@ class Function:
         """Results in input order. `progress` is called from the calling thread with the number of items done."""
     def imap(self, items: Iterable[Any], star: bool, chunksize: int, ordered: bool, lookahead: int) -> Results:
         """Lazy results. At most `lookahead` items are pulled beyond the results already taken."""
+
+@final
+class Group:
+    """Slots that a session has together or not at all. Given back when it is closed, or forgotten."""
+
+    def function(
+        self,
+        payload: bytes,
+        name: str,
+        member: int,
+        *,
+        wait: float | None,
+        retries: int,
+        retry_on: Sequence[str],
+        timeout: float | None,
+        priority: int,
+    ) -> Function:
+        """A function that runs in this member."""
+    def places(self) -> list[tuple[str, int, str | None]] | None:
+        """Node, slot and host of each member, if they are all there."""
+    def close(self) -> None: ...
 
 @final
 class Gate:
@@ -149,6 +172,17 @@ class Session:
         program: str | None = None,
     ) -> Function:
         """A function of this program, or with `program` one that the Rust program of this path exports."""
+    def group(
+        self,
+        size: int,
+        *,
+        cpus: float,
+        gpus: float,
+        memory: int,
+        resources: Sequence[tuple[str, float]],
+        placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
+    ) -> Group:
+        """Ask for so many slots together. Tasks wait until all are there."""
     def set_standing(self, weight: int, priority: int) -> None:
         """How much this program counts when there is not enough for all."""
     def refresh(self, directory: str, path: Sequence[str]) -> None:

@@ -25,6 +25,7 @@ KINDS: dict[str, type[errors.PacelineError]] = {
     "no-resources": errors.NoResources,
     "too-deep": errors.NestingTooDeep,
     "head-lost": errors.HeadLost,
+    "group-lost": errors.GroupLost,
     "closed": errors.ClusterClosed,
     "stopped": errors.ClusterStopped,
     "not-connected": errors.NotConnected,

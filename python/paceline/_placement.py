@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     Rule = tuple[str, bool, tuple[tuple[str, str], ...], tuple[str, ...], tuple[str, ...], int]
 
 ORDERS = ("spread", "pack")
+ALONE = "one_per_node"
 UNITS = {"": 1, "B": 1}
 UNITS |= {unit + "B": 1024**power for power, unit in enumerate("KMGT", 1)}
 UNITS |= {unit + "IB": 1024**power for power, unit in enumerate("KMGT", 1)}
@@ -69,11 +70,13 @@ class Placement:
 def rule_of(placement: Any, gpu_memory: int) -> Rule | None:
     """The rule that `placement=` and `min_gpu_memory=` make together; None if any node will do."""
     if isinstance(placement, str):
-        placement = Placement(placement)
+        placement = Placement(one_per_node=True) if placement == ALONE else Placement(placement)
     elif placement is None:
         placement = Placement()
     elif not isinstance(placement, Placement):
-        raise TypeError(f"placement must be 'pack', 'spread' or a Placement, not {type(placement).__name__}")
+        raise TypeError(
+            f"placement must be 'pack', 'spread', 'one_per_node' or a Placement, not {type(placement).__name__}"
+        )
     rule: Rule = placement._rule(gpu_memory)
     return None if rule == Placement()._rule(0) else rule
 

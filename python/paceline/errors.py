@@ -20,6 +20,8 @@ __all__ = [
     "ClusterStopped",
     "ConnectionFailed",
     "FunctionNotSerializable",
+    "GroupClosed",
+    "GroupLost",
     "HeadLost",
     "NoResources",
     "NoSuchFunction",
@@ -168,8 +170,10 @@ class NoResources(PacelineError):
         waited: bool = False,
         task: int = 0,
         function: str = "",
+        group: int = 0,
     ) -> None:
         self.task = task
+        self.group = group
         self.needs = needs
         self.largest = largest
         self.why = why
@@ -177,13 +181,27 @@ class NoResources(PacelineError):
         self.function = function
         whose = f" for {function}" if function else ""
         most = why or (f"the largest has {largest}" if largest else "")
-        super().__init__(
-            f"{'no room' if waited else 'no node can ever hold'} {'for ' if waited else ''}{needs}{whose}"
-            f"{' in the time it may wait' if waited else ''}{': ' if most else ''}{most}",
-            hint="wait longer with options(wait=...), ask for less, or add nodes"
-            if waited
-            else "ask for less with options(cpus=...), or connect to a larger cluster",
-        )
+        what = f"a group of {group} with {needs} each" if group else f"{needs}{whose}"
+        if waited:
+            message = f"no room for {what} in the time it may wait"
+            hint = f"wait longer with {'group' if group else 'options'}(wait=...), ask for less, or add nodes"
+        elif group:
+            message = f"there is not enough for {what}, and never will be"
+            hint = "ask for fewer members or for less, or connect to a larger cluster"
+        else:
+            message = f"no node can ever hold {what}"
+            hint = "ask for less with options(cpus=...), or connect to a larger cluster"
+        super().__init__(f"{message}{': ' if most else ''}{most}", hint=hint)
+
+
+class GroupClosed(PacelineError):
+    """The group has been closed, and its slots were given back."""
+
+    code = "group-closed"
+    hint = "use it inside its with block, or open another with pl.group(...)"
+
+    def __init__(self, message: str = "the group is closed", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
 
 
 class NoSuchHardware(PacelineError):
@@ -241,6 +259,52 @@ class TaskTimeout(PacelineError):
         super().__init__(
             f"{_task(task, function)} ran longer than its timeout of {timeout:g} s{_after(attempts)}",
             hint="raise timeout=, or make the task smaller",
+        )
+
+
+class GroupLost(PacelineError):
+    """The group that the task was to run in has lost a member, and so it is lost as a whole.
+
+    `rank` is the member, `slot` and `node` where it was; `signal` or `exit_code` say how its process ended, unless
+    its node was lost.
+    """
+
+    code = "group-lost"
+
+    def __init__(
+        self,
+        *,
+        task: int = 0,
+        function: str = "",
+        rank: int = 0,
+        size: int = 0,
+        slot: int = 0,
+        node: str = "",
+        signal: int | None = None,
+        exit_code: int | None = None,
+        out_of_memory: Literal["yes", "likely", "no"] = "no",
+        node_lost: bool = False,
+        timed_out: bool = False,
+    ) -> None:
+        self.task = task
+        self.function = function
+        self.rank = rank
+        self.size = size
+        self.slot = slot
+        self.node = node
+        self.signal = signal
+        self.exit_code = exit_code
+        self.out_of_memory = out_of_memory
+        self.node_lost = node_lost
+        memory = {"yes": ", out of memory", "likely": ", likely out of memory"}.get(out_of_memory, "")
+        if node_lost:
+            how = f"was lost with its node {node or 'unknown'}"
+        else:
+            ending = "it ran too long and did not stop" if timed_out else _ending(signal, exit_code)
+            how = f"died with slot {slot}{f' on {node}' if node else ''}: {ending}{memory}"
+        super().__init__(
+            f"{_task(task, function)} ended with its group: rank {rank} of {size} {how}",
+            hint="a group is lost as a whole; open another with pl.group(...), and go on from what was saved",
         )
 
 

@@ -86,6 +86,28 @@ def test_a_token_is_good_for_one_join(paceline: Commands, tmp_path: Path) -> Non
     wait_until(lambda: sorted(paceline.nodes()) == ["first", "second"], "both nodes")
 
 
+def test_nodes_with_another_python_are_refused(paceline: Commands, tmp_path: Path) -> None:
+    head = paceline.start("--no-node")
+    other = Commands(tmp_path / "other", paceline.marker)
+    ours = sys.version_info
+    interpreter = tmp_path / "python"
+
+    def pretends_to_be(minor: int, patch: int) -> str:
+        told = f's/"python": [[][^]]*[]]/"python": [{ours[0]}, {minor}, {patch}]/'
+        interpreter.write_text(f"#!/bin/sh\nexec {sys.executable} \"$@\" | sed '{told}'\n")
+        interpreter.chmod(0o755)
+        return str(interpreter)
+
+    arguments = ("join", head["address"], "--token", head["token"], "--cpus", "1", "--node-port", "0")
+    told = other(*arguments, "--node-name", "old", PACELINE_PYTHON=pretends_to_be(ours[1] + 1, 0))
+    assert told.code == 5
+    assert f"node old has Python {ours[0]}.{ours[1] + 1}.0" in told.err, "both sides are named"
+    assert f"has Python {ours[0]}.{ours[1]}.{ours[2]}" in told.err
+    assert "install the same Python" in told.err
+    assert other.files() == []
+    assert paceline.status()["nodes"] == []
+
+
 def test_without_or_with_a_wrong_key_nobody_comes_in(paceline: Commands, tmp_path: Path) -> None:
     head = paceline.start("--no-node")
     other = Commands(tmp_path / "other", paceline.marker)
@@ -292,6 +314,34 @@ def test_ports_and_addresses_are_those_that_were_asked_for(paceline: Commands) -
     for port in ports:
         assert f" 0100007F:{port:04X} 00000000:0000 0A" in listening, "on loopback only"
         assert f" 00000000:{port:04X} " not in listening
+
+
+def test_machines_to_oneself(paceline: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One slot a machine, if that is asked for; of a group, one member a machine."""
+    head = paceline.start("--cpus", "2", "--node-name", "first")
+    Commands(tmp_path / "other", paceline.marker).join(
+        head["address"], "second", "--cpus", "2", "--token", head["token"]
+    )
+    monkeypatch.setenv("PACELINE_HOME", str(paceline.home))
+    with pl.connect(head["address"]) as cluster:
+
+        @pl.remote(placement="one_per_node", cpus=0.5)
+        def slot() -> int:
+            time.sleep(0.2)
+            return os.getpid()
+
+        futures = [slot.submit() for _ in range(8)]
+        wait_until(lambda: sum(future.running() for future in futures) == 2, "two run")
+        leases = [lease["node"] for lease in cluster.status()["leases"]]
+        assert sorted(leases) == ["first", "second"], "one on each, though there is room for four"
+        assert len({future.result(30) for future in futures}) == 2
+        with pl.group(2, placement="one_per_node", wait=30) as group:
+            assert sorted(group.nodes) == ["first", "second"]
+            assert group.run(lambda: os.environ["LOCAL_RANK"]) == ["0", "0"]
+        with pytest.raises(pl.NoResources, match="a group of 3"):
+            pl.group(3, placement="one_per_node", wait=0.5)
+        with pl.group(4) as group:
+            assert sorted(group.nodes) == ["first", "first", "second", "second"]
 
 
 def test_nodes_come_and_go_while_a_program_runs() -> None:

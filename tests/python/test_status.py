@@ -1,5 +1,8 @@
 """How the state of a cluster is shown."""
 
+import pytest
+
+import paceline as pl
 from paceline._status import Status
 
 EXAMPLE = Status(
@@ -52,3 +55,18 @@ def test_html() -> None:
     assert html.startswith("<table><tr><th>name</th><td>test</td></tr>")
     assert "<td>longer</td><td>16</td>" in html
     assert "<script>" not in Status(name="<script>")._repr_html_()
+
+
+def test_from_python_connected_or_not() -> None:
+    lost = pl.status()
+    assert lost["state"] == "not connected"
+    assert "not connected" in repr(lost)
+    assert "connect()" in repr(lost), "it says what to do"
+    with pl.connect(cpus=2) as cluster:
+        assert pl.remote(abs)(-1) == 1
+        assert pl.status()["nodes"][0]["cpus"] == 2
+        assert "slots:" in repr(pl.status())
+        assert pl.status().keys() == cluster.status().keys()
+    assert pl.status()["state"] == "not connected"
+    with pytest.raises(pl.ClusterClosed, match="closed"):
+        cluster.status()

@@ -1,16 +1,16 @@
-//! Questions to the head: who asked what, and which parts of the answer are still to come from nodes.
+//! Questions to the head: who asked what, and which parts of the answer are still to come from nodes or clients.
 //!
 //! Owns: questions that are not answered yet. Does not own: what only the process around the head knows, which its
 //! [`Steward`] tells; nor decisions, which are the core's.
 //!
-//! * AK-1: every question is answered once, at the latest after [`PATIENCE`], however many nodes are silent.
-//! * AK-2: a node whose link is gone is not waited for.
+//! * AK-1: every question is answered once, at the latest after [`PATIENCE`], however many peers are silent.
+//! * AK-2: a peer whose link is gone is not waited for.
 
-use crate::links::LinkId;
-use crate::report;
-use paceline_core::head::Status;
-use paceline_proto::NodeId;
-use paceline_proto::question::{Answer, NodeQuestion, PATIENCE, Question, node_name};
+use crate::links::{LinkId, Peer};
+use crate::{explain, report};
+use paceline_core::head::{Status, Waits};
+use paceline_proto::question::{Answer, ClientQuestion, NodeQuestion, PATIENCE, Question, node_name};
+use paceline_proto::{ClientId, NodeId, TaskId};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,12 +30,12 @@ pub(crate) struct Asker {
     pub number: u64,
 }
 
-/// A question whose answer has parts from several nodes.
+/// A question whose answer has parts from several peers.
 struct Gathering {
     asker: Asker,
     what: What,
-    waiting: BTreeSet<NodeId>,
-    parts: BTreeMap<NodeId, Answer>,
+    waiting: BTreeSet<Peer>,
+    parts: BTreeMap<Peer, Answer>,
     until: u64,
 }
 
@@ -44,6 +44,10 @@ enum What {
     /// With what the head itself has to say, under its name.
     Logs(Option<(String, String)>),
     Cleaned,
+    /// What this program printed, from all who have something of it.
+    Printed(String),
+    /// With what the head itself has to say of that name.
+    Task(TaskId, Answer),
 }
 
 #[derive(Default)]
@@ -57,6 +61,8 @@ pub(crate) enum Next {
     Answer(Asker, Answer),
     /// Ask these nodes, under this number.
     Nodes(u64, NodeQuestion, Vec<NodeId>),
+    /// The same of clients.
+    Clients(u64, ClientQuestion, Vec<ClientId>),
 }
 
 impl Gatherings {
@@ -75,6 +81,18 @@ impl Gatherings {
         self.open(asker, What::Logs(own), NodeQuestion::Logs { lines }, nodes, now)
     }
 
+    pub(crate) fn program_log(
+        &mut self,
+        asker: Asker,
+        name: &str,
+        lines: u32,
+        nodes: Vec<NodeId>,
+        now: u64,
+    ) -> Next {
+        let question = NodeQuestion::ProgramLog { name: name.into(), lines };
+        self.open(asker, What::Printed(name.into()), question, nodes, now)
+    }
+
     pub(crate) fn clean_logs(&mut self, asker: Asker, nodes: Vec<NodeId>, now: u64) -> Next {
         self.open(asker, What::Cleaned, NodeQuestion::CleanLogs, nodes, now)
     }
@@ -87,25 +105,43 @@ impl Gatherings {
         nodes: Vec<NodeId>,
         now: u64,
     ) -> Next {
-        self.opened += 1;
-        let until = now + PATIENCE.as_nanos() as u64;
-        let waiting = nodes.iter().copied().collect();
-        self.open.insert(self.opened, Gathering { asker, what, waiting, parts: BTreeMap::new(), until });
-        Next::Nodes(self.opened, question, nodes)
+        let waiting = nodes.iter().copied().map(Peer::Node).collect();
+        Next::Nodes(self.gather(asker, what, waiting, now), question, nodes)
     }
 
-    pub(crate) fn on_answer(&mut self, node: NodeId, number: u64, text: Answer) {
+    /// Ask clients where a task of this number is.
+    pub(crate) fn task(
+        &mut self,
+        asker: Asker,
+        task: TaskId,
+        own: Answer,
+        clients: Vec<ClientId>,
+        now: u64,
+    ) -> Next {
+        let waiting = clients.iter().copied().map(Peer::Client).collect();
+        let number = self.gather(asker, What::Task(task, own), waiting, now);
+        Next::Clients(number, ClientQuestion::Task { task }, clients)
+    }
+
+    fn gather(&mut self, asker: Asker, what: What, waiting: BTreeSet<Peer>, now: u64) -> u64 {
+        self.opened += 1;
+        let until = now + PATIENCE.as_nanos() as u64;
+        self.open.insert(self.opened, Gathering { asker, what, waiting, parts: BTreeMap::new(), until });
+        self.opened
+    }
+
+    pub(crate) fn on_answer(&mut self, peer: Peer, number: u64, text: Answer) {
         if let Some(gathering) = self.open.get_mut(&number)
-            && gathering.waiting.remove(&node)
+            && gathering.waiting.remove(&peer)
         {
-            gathering.parts.insert(node, text);
+            gathering.parts.insert(peer, text);
         }
     }
 
     /// AK-2.
-    pub(crate) fn on_node_gone(&mut self, node: NodeId) {
+    pub(crate) fn on_gone(&mut self, peer: Peer) {
         for gathering in self.open.values_mut() {
-            gathering.waiting.remove(&node);
+            gathering.waiting.remove(&peer);
         }
     }
 
@@ -128,6 +164,7 @@ impl Gatherings {
 pub(crate) struct View<'a> {
     pub about: Map<String, Value>,
     pub status: &'a Status,
+    pub waits: &'a [Waits],
     /// How each peer is linked, and from where.
     pub links: &'a dyn Fn(crate::links::Peer) -> Option<crate::links::Way>,
 }
@@ -140,7 +177,8 @@ impl Gathering {
             What::Logs(own) => {
                 let mut logs: Vec<Value> =
                     own.into_iter().map(|(name, text)| json!({"of": name, "text": text})).collect();
-                for (node, part) in parts {
+                let of_nodes = parts.into_iter().filter_map(|(peer, part)| Some((peer.node()?, part)));
+                for (node, part) in of_nodes {
                     let named = view.status.nodes.iter().find(|entry| entry.node == node);
                     let name = named.map_or_else(|| node_name(node), |entry| entry.name.clone());
                     logs.push(match part {
@@ -150,13 +188,26 @@ impl Gathering {
                 }
                 Ok(json!({"logs": logs}).to_string())
             }
+            What::Printed(program) => {
+                let logs = parts.into_iter().filter_map(|(peer, part)| {
+                    let node = peer.node()?;
+                    let text = part.ok().filter(|text| !text.is_empty())?;
+                    let named = view.status.nodes.iter().find(|entry| entry.node == node);
+                    let node = named.map_or_else(|| node_name(node), |entry| entry.name.clone());
+                    Some(json!({"of": program, "node": node, "text": text}))
+                });
+                Ok(json!({"logs": logs.collect::<Vec<Value>>()}).to_string())
+            }
             What::Cleaned => {
                 let failed: Vec<Value> = parts
                     .into_iter()
-                    .filter_map(|(node, part)| Some(json!({"node": node_name(node), "error": part.err()?})))
+                    .filter_map(|(peer, part)| {
+                        Some(json!({"node": node_name(peer.node()?), "error": part.err()?}))
+                    })
                     .collect();
                 Ok(json!({"cleaned": true, "failed": failed}).to_string())
             }
+            What::Task(task, own) => explain::task(task, own, &parts, self.waiting.len(), view),
         }
     }
 }

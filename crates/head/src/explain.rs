@@ -1,9 +1,13 @@
 //! Why something is where it is, or why it waits, in sentences.
 
-use crate::report::{client_name, resources};
+use crate::ask::View;
+use crate::links::Peer;
+use crate::report::resources;
 use paceline_core::head::{LeaseStatus, Status, Waits};
-use paceline_proto::question::{Answer, lease_name, node_name};
+use paceline_proto::question::{Answer, client_name, lease_name, node_name};
+use paceline_proto::{ClientId, TaskId};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// About whatever waits, or about one thing as a status names it.
 pub(crate) fn answer(what: Option<&str>, status: &Status, waits: &[Waits]) -> Answer {
@@ -65,10 +69,70 @@ fn about(what: &str, status: &Status, waits: &[Waits]) -> Result<Vec<String>, St
     lines.extend(status.leases.iter().filter(begins).map(|lease| placed(lease, status)));
     if lines.is_empty() {
         return Err(format!(
-            "{what} is no lease, client or node of this cluster; tasks are known to the program that submitted them"
+            "{what} is no lease, client, node or task of this cluster; paceline status --verbose shows what there is"
         ));
     }
     Ok(lines)
+}
+
+/// The task that is meant, and which clients may know of it: `42`, or `name/42` of one client.
+pub(crate) fn task_of(what: &str, status: &Status, here: &[ClientId]) -> Option<(TaskId, Vec<ClientId>)> {
+    let (client, number) =
+        what.rsplit_once('/').map_or((None, what), |(client, number)| (Some(client), number));
+    let task = TaskId(number.parse().ok()?);
+    let meant = |id: &ClientId| {
+        let named = status.clients.iter().any(|(other, name)| other == id && Some(name.as_str()) == client);
+        client.is_none() || named || client == Some(&client_name(*id))
+    };
+    Some((task, here.iter().copied().filter(meant).collect()))
+}
+
+/// What clients say of their tasks of this number, and what those wait for.
+pub(crate) fn task(
+    task: TaskId,
+    own: Answer,
+    parts: &BTreeMap<Peer, Answer>,
+    silent: usize,
+    view: &View<'_>,
+) -> Answer {
+    let mut told = Vec::new();
+    let mut lines: Vec<String> = Vec::new();
+    for (peer, part) in parts {
+        let (Peer::Client(id), Ok(text)) = (*peer, part) else { continue };
+        let Ok(mut said) = serde_json::from_str::<Value>(text) else { continue };
+        let name = view.status.clients.iter().find(|(other, _)| *other == id);
+        let name = name.map(|(_, name)| name.as_str()).unwrap_or_default();
+        let whose = format!("client {}", if name.is_empty() { client_name(id) } else { name.to_owned() });
+        let own_lines = said["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.extend(own_lines.map(|line| format!("{whose}: {line}")));
+        if said["state"] == "waiting" {
+            let waits = view.waits.iter().filter(|waits| waits.client == id);
+            lines.extend(waits.map(|waits| format!("{whose}: the head says: {}", waits.why)));
+        }
+        if let Some(object) = said.as_object_mut() {
+            object.remove("lines");
+            object.insert("client".into(), client_name(id).into());
+            object.insert("name".into(), name.into());
+        }
+        told.push(said);
+    }
+    if let Ok(known) = own {
+        // It is the name of something else, too.
+        let known: Value = serde_json::from_str(&known).unwrap_or_default();
+        let more = known["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.extend(more.map(str::to_owned));
+    }
+    if silent > 0 {
+        let who = if silent == 1 { "one client".to_owned() } else { format!("{silent} clients") };
+        lines.push(format!("{who} did not answer in time"));
+    }
+    if lines.is_empty() {
+        return Err(format!(
+            "no program of this cluster has a task {}: it has ended, or its program has gone",
+            task.0
+        ));
+    }
+    Ok(json!({"about": task.0, "lines": lines, "tasks": told}).to_string())
 }
 
 fn placed(lease: &LeaseStatus, status: &Status) -> String {

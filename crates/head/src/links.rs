@@ -39,11 +39,10 @@ pub(crate) type LinkId = u64;
 pub(crate) type Arrival = (LinkId, Result<ToHead, LinkEnd>);
 
 /// What an arrival means.
-#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and most are events")]
 pub(crate) enum Meaning {
     Event(Event),
     Asked(Asker, Question),
-    Answered(NodeId, u64, Answer),
+    Answered(Peer, u64, Answer),
 }
 
 fn events(events: Vec<Event>) -> Vec<Meaning> {
@@ -63,6 +62,13 @@ impl Peer {
             ToHead::Client(ClientToHead::Hello { client, .. }) => Some(Peer::Client(*client)),
             ToHead::Node(NodeToHead::Join { node, .. }) => Some(Peer::Node(*node)),
             ToHead::Client(_) | ToHead::Node(_) => None,
+        }
+    }
+
+    pub(crate) fn node(self) -> Option<NodeId> {
+        match self {
+            Peer::Node(node) => Some(node),
+            Peer::Client(_) => None,
         }
     }
 
@@ -151,7 +157,10 @@ impl Links {
                 vec![Meaning::Asked(Asker { link: id, number }, question)]
             }
             (Some(Peer::Node(node)), Ok(ToHead::Node(NodeToHead::Answer { number, text }))) => {
-                vec![Meaning::Answered(node, number, text)]
+                vec![Meaning::Answered(Peer::Node(node), number, text)]
+            }
+            (Some(client @ Peer::Client(_)), Ok(ToHead::Client(ClientToHead::Answer { number, text }))) => {
+                vec![Meaning::Answered(client, number, text)]
             }
             (known, Ok(message)) => events(self.on_message(id, known, message)),
         }
@@ -249,6 +258,14 @@ impl Links {
             Peer::Client(_) => None,
         });
         nodes.collect()
+    }
+
+    pub(crate) fn clients(&self) -> Vec<ClientId> {
+        let clients = self.by_peer.keys().filter_map(|peer| match peer {
+            Peer::Client(client) => Some(*client),
+            Peer::Node(_) => None,
+        });
+        clients.collect()
     }
 
     pub(crate) fn has_nodes(&self) -> bool {

@@ -2,16 +2,20 @@
 
 use crate::ask::{Asker, Gatherings, Next, Steward, View};
 use crate::explain;
+use crate::journal::{Journal, JournalError};
 use crate::links::{Links, Meaning, Peer};
 use crate::message::FromHead;
+use crate::report;
+use crate::works::{self, Works};
 use paceline_core::Tick;
 use paceline_core::head::{Config, Effect, Event, Head, Status};
 use paceline_net::secure::Secured;
 use paceline_net::{alarm, clock};
-use paceline_proto::control::HeadToNode;
+use paceline_proto::control::{HeadToClient, HeadToNode};
 use paceline_proto::question::{Answer, Question, node_name};
-use paceline_proto::{Epoch, NodeId};
+use paceline_proto::{Epoch, NodeId, Work};
 use serde_json::json;
+use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -78,6 +82,7 @@ pub struct Service {
     gatherings: Gatherings,
     /// Those who wait for the cluster's end, once it was asked for.
     stopping: Option<Vec<Asker>>,
+    works: Works,
 }
 
 /// A head and the way to reach it. What is sent before it runs is not lost.
@@ -91,6 +96,7 @@ pub fn service(config: Config) -> (Service, Handle) {
         steward: None,
         gatherings: Gatherings::default(),
         stopping: None,
+        works: Works::default(),
     };
     (service, Handle { requests: sender })
 }
@@ -100,6 +106,15 @@ impl Service {
     pub fn with_steward(mut self, steward: Box<dyn Steward>) -> Service {
         self.steward = Some(steward);
         self
+    }
+
+    /// Keep work that is submitted in this journal, and go on with what is there. Without one, nothing can be submitted.
+    pub fn with_journal(mut self, journal: Journal) -> Result<Service, JournalError> {
+        let (works, ended) = works::read(&journal)?;
+        tracing::info!(works = works.len(), "work from before");
+        self.core.restore(works, ended);
+        self.works.journal = Some(journal);
+        Ok(self)
     }
 
     /// Be the head until told to end. Runs on any tokio runtime.
@@ -151,13 +166,15 @@ impl Service {
     fn on_meaning(&mut self, meaning: Meaning, links: &mut Links) {
         match meaning {
             Meaning::Event(event) => {
-                if let Event::NodeDown(node) = event {
-                    self.gatherings.on_node_gone(node);
+                match event {
+                    Event::NodeDown(node) => self.gatherings.on_gone(Peer::Node(node)),
+                    Event::ClientDown { client, .. } => self.gatherings.on_gone(Peer::Client(client)),
+                    _ => {}
                 }
                 self.step(event, links);
             }
             Meaning::Asked(asker, question) => self.on_question(asker, question, links),
-            Meaning::Answered(node, number, text) => self.gatherings.on_answer(node, number, text),
+            Meaning::Answered(peer, number, text) => self.gatherings.on_answer(peer, number, text),
         }
     }
 
@@ -166,6 +183,9 @@ impl Service {
         let now = clock::now();
         let next = match question {
             Question::Status => self.gatherings.status(asker, links.nodes(), now),
+            Question::Logs { of: Some(ref name), lines } if self.is_program(name) => {
+                self.gatherings.program_log(asker, name, lines, links.nodes(), now)
+            }
             Question::Logs { ref of, lines } => match self.nodes_of(of.as_deref()) {
                 Ok(nodes) => {
                     let own = of.as_deref().is_none_or(|of| of == "head");
@@ -184,9 +204,19 @@ impl Service {
                 return self.begin_stop(Some(asker), by, links);
             }
             Question::Explain { what } => {
-                let answer = explain::answer(what.as_deref(), &self.core.status(), &self.core.waits());
-                Next::Answer(asker, answer)
+                let status = self.core.status();
+                let answer = explain::answer(what.as_deref(), &status, &self.core.waits());
+                match what.as_deref().and_then(|what| explain::task_of(what, &status, &links.clients())) {
+                    Some((task, clients)) => self.gatherings.task(asker, task, answer, clients, now),
+                    None => Next::Answer(asker, answer),
+                }
             }
+            Question::Submit { work } => return self.on_submit(asker, work, links),
+            Question::StopProgram { name } => {
+                let asker = self.works.wait(asker);
+                return self.step(Event::StopWork { asker, name }, links);
+            }
+            Question::Programs => Next::Answer(asker, Ok(report::programs(&self.core.status()).to_string())),
             Question::Token { .. } | Question::StopHead => Next::Answer(asker, self.ask_steward(&question)),
         };
         match next {
@@ -197,6 +227,13 @@ impl Service {
                     links.send(Peer::Node(node), &FromHead::Node(message));
                 }
                 // There may be none.
+                self.answer_finished(links);
+            }
+            Next::Clients(number, question, clients) => {
+                for client in clients {
+                    let message = HeadToClient::Ask { number, question: question.clone() };
+                    links.send(Peer::Client(client), &FromHead::Client(message));
+                }
                 self.answer_finished(links);
             }
         }
@@ -216,7 +253,8 @@ impl Service {
             return;
         }
         let about = self.steward.as_ref().map(|steward| steward.about()).unwrap_or_default();
-        let view = View { about, status: &self.core.status(), links: &|peer| links.way(peer) };
+        let (status, waits) = (self.core.status(), self.core.waits());
+        let view = View { about, status: &status, waits: &waits, links: &|peer| links.way(peer) };
         for (asker, text) in self.gatherings.finished(clock::now(), &view) {
             links.answer(asker, text);
         }
@@ -271,23 +309,52 @@ impl Service {
         }
     }
 
+    fn on_submit(&mut self, asker: Asker, work: Work, links: &mut Links) {
+        if self.works.journal.is_none() {
+            let why = "this cluster is a part of the program that uses it: nothing outlives that program";
+            return links.answer(asker, Err(why.into()));
+        }
+        let asker = self.works.wait(asker);
+        self.step(Event::Submit { asker, work }, links);
+    }
+
+    /// Whether something was submitted by that name, and no node is called the same.
+    fn is_program(&self, name: &str) -> bool {
+        self.core.nodes_named(name).is_empty() && self.core.works().iter().any(|work| work.name == name)
+    }
+
     fn step(&mut self, event: Event, links: &mut Links) {
-        let mut effects = Vec::new();
-        self.core.handle(Tick(clock::now()), event, &mut effects);
-        for effect in effects {
-            match effect {
-                Effect::ToClient(client, message) => {
-                    links.send(Peer::Client(client), &FromHead::Client(message))
-                }
-                Effect::ToNode(node, message) => links.send(Peer::Node(node), &FromHead::Node(message)),
-                Effect::DropNode(node) => links.drop_peer(Peer::Node(node)),
-                Effect::DropClient(client) => links.drop_peer(Peer::Client(client)),
-                Effect::Superseded { by } => {
-                    tracing::error!(start = by.number(), "a later start of this head exists: this one ends");
-                    self.superseded = Some(by);
-                }
-                Effect::WakeAt(at) => self.wake = Some(at),
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let mut effects = Vec::new();
+            self.core.handle(Tick(clock::now()), event, &mut effects);
+            for effect in effects {
+                events.extend(self.perform(effect, links));
             }
         }
+    }
+
+    fn perform(&mut self, effect: Effect, links: &mut Links) -> Option<Event> {
+        match effect {
+            Effect::ToClient(client, message) => links.send(Peer::Client(client), &FromHead::Client(message)),
+            Effect::ToNode(node, message) => links.send(Peer::Node(node), &FromHead::Node(message)),
+            Effect::DropNode(node) => links.drop_peer(Peer::Node(node)),
+            Effect::DropClient(client) => links.drop_peer(Peer::Client(client)),
+            Effect::Superseded { by } => {
+                tracing::error!(start = by.number(), "a later start of this head exists: this one ends");
+                self.superseded = Some(by);
+            }
+            Effect::WakeAt(at) => self.wake = Some(at),
+            Effect::Write { work, write } => {
+                let wrote = self.works.write(work, write);
+                return Some(Event::Written { work, wrote });
+            }
+            Effect::Told { asker, told } => {
+                if let Some(asker) = self.works.found(asker) {
+                    links.answer(asker, told.map(|name| json!({"program": name}).to_string()));
+                }
+            }
+        }
+        None
     }
 }

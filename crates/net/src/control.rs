@@ -16,6 +16,7 @@ use paceline_proto::control::{
     ZygoteToNode,
 };
 use paceline_proto::frame::Decoder;
+use paceline_proto::work::LONGEST_RECORD;
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::VecDeque;
@@ -25,8 +26,9 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// Control messages are short; one that claims more than this is refused.
-const LONGEST: usize = 16 << 20;
+/// Control messages are short, but for those that carry the record of a piece of work; one that claims more than this is
+/// refused.
+const LONGEST: usize = LONGEST_RECORD + (64 << 10);
 
 /// A message that may bring descriptors.
 pub trait Carries: Message {
@@ -49,7 +51,8 @@ impl Carries for NodeToSlot {
             NodeToSlot::Bind { .. }
             | NodeToSlot::Detach { .. }
             | NodeToSlot::Exit
-            | NodeToSlot::TooDeep { .. } => 0,
+            | NodeToSlot::TooDeep { .. }
+            | NodeToSlot::Become { .. } => 0,
         }
     }
 }

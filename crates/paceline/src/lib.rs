@@ -29,6 +29,7 @@ mod dialer;
 pub mod embedded;
 #[doc(hidden)]
 pub mod exchange;
+mod explain;
 mod host;
 mod nested;
 mod notify;
@@ -48,7 +49,8 @@ pub use exchange::array::{Array, Element};
 pub use nested::Blocked;
 pub use notify::{Notice, Notifier, in_callback};
 pub use paceline_core::client::{
-    Charge, Here, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, Unplaceable, Waiting,
+    Charge, GroupLost, Here, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, Unplaceable,
+    Waiting,
 };
 pub use paceline_macros::task;
 pub use paceline_node::hardware;
@@ -63,7 +65,7 @@ pub use rust::{
     Arguments, Builder, Cluster, Configured, Current, Death, Error, Function, Future, Options, Program,
     Result, Task, current, init, is_cancelled, private as __private,
 };
-pub use session::{Session, Submission, after_fork_in_child};
+pub use session::{GroupPlace, Session, Submission, after_fork_in_child};
 pub use state::Print;
 
 /// The examples of the guide are tests.

@@ -18,8 +18,11 @@ use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
 use paceline_net::secure::{Secured, Timing};
 use paceline_proto::data::Environment;
-use paceline_proto::question::Question;
-use paceline_proto::{Bytes, ClientId, FunctionId, NodeId, PlacementId, ProgramId, Rule, Start};
+use paceline_proto::question::{Question, client_name};
+use paceline_proto::{
+    Bytes, ClientId, FunctionId, NodeId, PlacementId, ProgramId, Resources, Rule, Shape, SlotId, Start,
+    TaskId,
+};
 use paceline_slot::Runtime;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -136,13 +139,25 @@ pub struct Submission {
     pub priority: i32,
     /// How long it waits for a slot; zero for as long as it takes.
     pub wait: Duration,
+    /// The member of a group that it is for; the shape is the group's then.
+    pub member: Option<u32>,
 }
 
 impl Submission {
     pub(crate) fn spec(&self, payload: Bytes) -> Spec {
-        let Submission { function, shape, retries, retry_on, timeout, priority, wait } = *self;
-        Spec { function, payload, shape, retries, retry_on, timeout, priority, wait }
+        let Submission { function, shape, retries, retry_on, timeout, priority, wait, member } = *self;
+        Spec { function, payload, shape, retries, retry_on, timeout, priority, wait, member }
     }
+}
+
+/// Where a member of a group is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupPlace {
+    /// What the node is called.
+    pub node: String,
+    pub slot: SlotId,
+    /// A name or address by which other machines reach the node, if it takes connections from them.
+    pub host: Option<String>,
 }
 
 impl Session {
@@ -248,6 +263,7 @@ impl Session {
         inner.connecting.patience = heartbeat * 3 / 2;
         inner.connecting.heartbeat = if heartbeat.is_zero() { HEARTBEAT } else { heartbeat };
         inner.warn = warn.clone();
+        inner.own_name.clone_from(&name);
         inner.handle(Event::HeadUp);
         let shared = Arc::new(Shared {
             state: Mutex::new(Guarded { inner, leadership: Leadership::default(), armed: None }),
@@ -288,6 +304,36 @@ impl Session {
     /// A rule of placement that shapes name, by what it is called.
     pub fn placement(&self, rule: Rule) -> PlacementId {
         self.shared.state.lock().inner.act(|core, effects| core.add_placement(rule, effects))
+    }
+
+    /// Ask for so many slots of this, on nodes that the rule allows, together or not at all. Tasks name the group by the
+    /// shape, and one member of it.
+    pub fn open_group(&self, size: u32, needs: Resources, rule: Rule) -> Shape {
+        let mut state = self.shared.state.lock();
+        // Before it wants something: a slot says first for which task it works.
+        self.shared.announce(&mut state);
+        state.inner.act(|core, effects| core.open_group(size, needs, ProgramId::OWN, rule, effects))
+    }
+
+    /// Give a group back: what waits for it is cancelled, and its slots end.
+    pub fn close_group(&self, shape: &Shape) {
+        if !self.shared.closed() {
+            let mut state = self.shared.state.lock();
+            state.inner.act(|core, effects| core.close_group(shape, effects));
+            self.shared.wake_leader(&state);
+        }
+    }
+
+    /// Where the members of a group are, if they are all there.
+    pub fn group_places(&self, shape: &Shape) -> Option<Vec<GroupPlace>> {
+        let state = self.shared.state.lock();
+        let places = state.inner.core.group_places(shape)?.into_iter();
+        let place = |(node, slot)| GroupPlace {
+            node: state.inner.names.get(&node).cloned().unwrap_or_else(|| self.shared.name.clone()),
+            slot,
+            host: state.inner.hosts.get(&node).cloned(),
+        };
+        Some(places.map(place).collect())
     }
 
     /// Custom resources are called this.
@@ -420,6 +466,30 @@ impl Session {
         Ok(status)
     }
 
+    /// Where a task is, and what it waits for, in lines for people. The head is asked, too, if it waits for slots.
+    pub fn explain(&self, task: TaskId) -> Result<Vec<String>, String> {
+        if self.shared.closed() {
+            return Err("the cluster is closed".into());
+        }
+        let (told, me) = {
+            let state = self.shared.state.lock();
+            (state.inner.explain(task)?, state.inner.core.id())
+        };
+        let mut lines: Vec<String> = texts(&told["lines"]);
+        if told["state"] == "waiting" {
+            let client = client_name(me);
+            // What it does not answer in time, it does not say.
+            let said = self.ask(Question::Explain { what: None }, ANSWER_LIMIT).ok();
+            let said: serde_json::Value =
+                said.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+            let waits = said["waits"].as_array().into_iter().flatten();
+            let mine = waits.filter(|waits| waits["client"] == client.as_str());
+            lines.extend(mine.filter_map(|waits| Some(format!("the head says: {}", waits["why"].as_str()?))));
+            lines.dedup();
+        }
+        Ok(lines)
+    }
+
     /// How many CPUs the cluster was started with.
     pub fn cpus(&self) -> u64 {
         self.shared.cpus.load(Ordering::Relaxed)
@@ -480,6 +550,8 @@ impl Session {
                 break;
             }
         }
+        // Futures may keep the session for long; nobody is to wait for an answer over this link.
+        state.inner.control = None;
         state.inner.host.shutdown();
         drop(state);
         self.shared.notifier.close();
@@ -511,6 +583,11 @@ fn variable_seconds(name: &str) -> Option<Duration> {
     };
     let seconds = number.trim().parse::<f64>().ok().map(|number| number * unit)?;
     Duration::try_from_secs_f64(seconds).ok().filter(|span| !span.is_zero())
+}
+
+/// The texts of a list.
+fn texts(list: &serde_json::Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|line| Some(line.as_str()?.to_owned())).collect()
 }
 
 /// How many CPUs the nodes have together, by the head's status.

@@ -19,8 +19,8 @@ use paceline_net::spin::{Looked, Spinner};
 use paceline_net::{Link, Received, clock};
 use paceline_proto::control::{ClientToHead, HeadToClient, Stream};
 use paceline_proto::data::{FromSlot, ToSlot};
-use paceline_proto::question::{Answer, Question};
-use paceline_proto::{LeaseId, NodeId, SlotId};
+use paceline_proto::question::{Answer, ClientQuestion, Question};
+use paceline_proto::{Address, LeaseId, NodeId, SlotId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -59,6 +59,10 @@ pub(crate) struct State {
     pub asking: HashMap<u64, mpsc::Sender<Answer>>,
     /// What nodes are called, as far as the head has said.
     pub names: HashMap<NodeId, String>,
+    /// What the only node is called, if the cluster is inside of this process.
+    pub own_name: String,
+    /// By which name or address others reach them.
+    pub hosts: HashMap<NodeId, String>,
     asked: u64,
     /// The head has said the last that there is to say.
     pub over: bool,
@@ -121,6 +125,8 @@ impl State {
             unsent: Vec::new(),
             asking: HashMap::new(),
             names: HashMap::new(),
+            own_name: String::new(),
+            hosts: HashMap::new(),
             asked: 0,
             over: false,
             gone: false,
@@ -189,7 +195,16 @@ impl State {
             }
             Effect::Started { ticket } => ticket.started(),
             Effect::WakeAt(at) => self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at))),
+            Effect::Waits { tasks, why } => self.say_what_is_waited_for(tasks, &why),
         }
+    }
+
+    /// By the callback thread: whoever holds the lock must not meet the user's code.
+    fn say_what_is_waited_for(&self, tasks: usize, why: &str) {
+        let tasks = if tasks == 1 { "1 task waits".to_owned() } else { format!("{tasks} tasks wait") };
+        let text = format!("{tasks} for {why} (hint: wait= bounds how long a task waits for room)");
+        let warn = self.warn.clone();
+        self.notifier.push(Box::new(move || warn(&text)));
     }
 
     pub fn say(&mut self, message: &ClientToHead) {
@@ -318,8 +333,13 @@ impl State {
 
     fn on_head(&mut self, message: HeadToClient) {
         self.host.on_head(&message);
-        if let HeadToClient::NodeAt { node, name, .. } = &message {
+        if let HeadToClient::NodeAt { node, name, addresses } = &message {
             self.names.insert(*node, name.clone());
+            let hosts = addresses.iter().filter_map(|address| match address {
+                Address::Tcp { host, .. } => Some(host.clone()),
+                Address::Unix(_) => None,
+            });
+            self.hosts.extend(hosts.take(1).map(|host| (*node, host)));
         }
         match message {
             HeadToClient::Output { slot, stream, text } => {
@@ -331,6 +351,10 @@ impl State {
                 if let Some(asker) = self.asking.remove(&number) {
                     let _ = asker.send(text);
                 }
+            }
+            HeadToClient::Ask { number, question: ClientQuestion::Task { task } } => {
+                let text = self.explain(task).map(|told| told.to_string());
+                self.say(&ClientToHead::Answer { number, text });
             }
             HeadToClient::Over => self.over = true,
             HeadToClient::Bye { by } if self.host.outlives_us() => {

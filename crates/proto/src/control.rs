@@ -12,9 +12,10 @@ use crate::ids::{
 };
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
-use crate::question::{Answer, NodeQuestion, Question};
+use crate::question::{Answer, ClientQuestion, NodeQuestion, Question};
 use crate::resources::{Devices, Resources, Shape};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Client to head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -49,6 +50,8 @@ pub enum ClientToHead {
     Standing { weight: u32, priority: i32 },
     /// The client lets go of this link, and opens another: its end says nothing about the client.
     Reopening,
+    /// The answer to the head's question of this number.
+    Answer { number: u64, text: Answer },
 }
 
 /// Head to client.
@@ -131,6 +134,11 @@ pub enum HeadToClient {
         shape: Shape,
         why: String,
     },
+    /// The head wants to know something, on behalf of somebody who asked it.
+    Ask {
+        number: u64,
+        question: ClientQuestion,
+    },
 }
 
 /// Node to head.
@@ -195,6 +203,8 @@ pub enum HeadToNode {
         secret: LeaseSecret,
         /// The GPUs it has, or has a part of.
         devices: Devices,
+        /// Its slot ends with it, and serves no other.
+        once: bool,
     },
     /// End the lease. Its slot stays warm for the same client unless something still runs in it.
     End {
@@ -220,6 +230,24 @@ pub enum HeadToNode {
     Ask {
         number: u64,
         question: NodeQuestion,
+    },
+    /// The task under this lease waits for what can run nowhere but in its own slot.
+    TooDeep {
+        lease: LeaseId,
+    },
+    /// The same as `Place`, of work that the head owns: the slot becomes it. `holder` stands for the work itself.
+    Run {
+        lease: LeaseId,
+        holder: ClientId,
+        shape: Shape,
+        devices: Devices,
+        name: String,
+        /// How it is started; only the slot reads it.
+        #[serde(with = "serde_bytes")]
+        start: Vec<u8>,
+        /// Without a sign of the head for this long it ends, whatever else the node does: by then the head may have it
+        /// run elsewhere.
+        within: Duration,
     },
 }
 
@@ -278,6 +306,12 @@ pub enum NodeToSlot {
     Exit,
     /// Too many tasks wait for others on this node already: this one keeps its CPUs and must get on by itself.
     TooDeep { lease: LeaseId },
+    /// Become what this says, with these variables in the environment.
+    Become {
+        #[serde(with = "serde_bytes")]
+        start: Vec<u8>,
+        variables: Vec<(String, String)>,
+    },
 }
 
 /// Slot to node.

@@ -3,7 +3,8 @@
 //! A question goes over a control link with a number of the asker's choice, and its answer comes back with the same
 //! number, as JSON text or as a sentence that says why there is none.
 
-use crate::ids::{LeaseId, NodeId};
+use crate::ids::{ClientId, LeaseId, NodeId, TaskId};
+use crate::work::Work;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 pub enum Question {
     /// Nodes, clients, leases, and how they are linked.
     Status,
-    /// Why this lease, task, client, node or slot is where it is, or why it waits; nothing: why anything waits.
+    /// Why this lease, task (`42`, or `name/42` of one client), client, node or slot is where it is, or why it waits; nothing: why anything waits.
     Explain { what: Option<String> },
     /// The last lines of the logs of the head and of nodes, or of one of them.
     Logs { of: Option<String>, lines: u32 },
@@ -26,6 +27,12 @@ pub enum Question {
     Token { reusable: bool },
     /// End the head alone: nodes wait for another one.
     StopHead,
+    /// Run this, whatever becomes of the asker. Answered when it is in the journal.
+    Submit { work: Work },
+    /// What was submitted, and what became of it.
+    Programs,
+    /// End this one. Answered once it is told so.
+    StopProgram { name: String },
 }
 
 /// Asked of a node by its head.
@@ -38,6 +45,18 @@ pub enum NodeQuestion {
         lines: u32,
     },
     CleanLogs,
+    /// The last lines that a submitted program printed here.
+    ProgramLog {
+        name: String,
+        lines: u32,
+    },
+}
+
+/// Asked of a client by its head.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ClientQuestion {
+    /// Where this task of its is, and why.
+    Task { task: TaskId },
 }
 
 /// JSON text, or why there is none.
@@ -49,6 +68,11 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// A lease as people see and type it.
 pub fn lease_name(lease: LeaseId) -> String {
     format!("{:032x}", lease.0)
+}
+
+/// A client's number as people see and type it.
+pub fn client_name(client: ClientId) -> String {
+    format!("{:016x}", client.0)
 }
 
 /// A node's number as people see and type it.

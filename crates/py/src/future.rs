@@ -9,7 +9,7 @@
 use crate::outcome::{self, Of};
 use crate::waiting;
 use crate::wire::Wire;
-use paceline::{Cell, Notice, Outcome, Session, Waiter};
+use paceline::{Cell, Notice, Outcome, Session, TaskId, Waiter};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTimeoutError, PyTypeError};
 use pyo3::intern;
@@ -205,6 +205,20 @@ impl FutureBase {
     #[getter]
     fn task_id(&self) -> PyResult<u64> {
         Ok(self.task()?.cell.task().0)
+    }
+
+    /// Where the task is, and what it waits for, in words.
+    fn explain(&self, py: Python<'_>) -> PyResult<String> {
+        let task = self.task()?;
+        let id = task.cell.task();
+        if task.cell.is_done() {
+            return Ok(format!("task {} ({}) has ended", id.0, task.function));
+        }
+        if id == TaskId::default() {
+            return Ok(format!("{} waits for room in the queue of this program", task.function));
+        }
+        let told = py.detach(|| task.session.explain(id));
+        Ok(told.map_or_else(|why| why, |lines| lines.join("\n")))
     }
 
     #[pyo3(signature = (timeout=None))]

@@ -1,7 +1,7 @@
 //! The Rust core as a Python module: `paceline._native`.
 //!
 //! The only crate that knows Python. Small files: values ([`values`], [`scalar`]; to other languages [`message`]), the
-//! client's classes ([`session`], [`function`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), what the
+//! client's classes ([`session`], [`function`], [`group`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), what the
 //! machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`]).
 //!
 //! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 
 mod function;
 mod future;
+mod group;
 mod machine;
 mod map;
 mod message;
@@ -32,6 +33,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<watch::Watch>()?;
     module.add_class::<future::FutureBase>()?;
     module.add_class::<function::Function>()?;
+    module.add_class::<group::Group>()?;
     module.add_class::<map::Results>()?;
     module.add_class::<room::Gate>()?;
     module.add_class::<session::Session>()?;

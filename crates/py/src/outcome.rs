@@ -3,8 +3,8 @@
 use crate::wire::Wire;
 use paceline::exchange::Failure;
 use paceline::{
-    DeathCause, Lost, LostCause, MemoryUse, NotStarted, OutOfMemory, Outcome, Session, StartError, Stored,
-    TaskId,
+    Charge, DeathCause, GroupLost, Lost, LostCause, MemoryUse, NotStarted, OutOfMemory, Outcome, Session,
+    StartError, Stored, TaskId,
 };
 use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
@@ -79,6 +79,7 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
             fields.set_item("waited", true)?;
             Err(lost(py, "no-resources", &fields))
         }
+        Outcome::GroupLost(how) => Err(group_lost(py, &how, of)?),
         Outcome::TooDeep { needs } => {
             let fields = fields(py, of)?;
             fields.set_item("needs", needs.to_string())?;
@@ -186,24 +187,7 @@ fn lost_error(py: Python<'_>, how: &Lost, of: &Of<'_>) -> PyResult<PyErr> {
     let fields = fields(py, of)?;
     fields.set_item("attempts", how.attempts)?;
     if let Some(last) = how.charges.last() {
-        fields.set_item("slot", last.slot.0)?;
-        fields.set_item("node", of.session.node_name(last.node))?;
-        let (signal, exit_code) = match last.cause {
-            DeathCause::Signal(signal) => (Some(signal), None),
-            DeathCause::Exit(code) => (None, Some(code)),
-            DeathCause::NodeLost | DeathCause::TimedOut => (None, None),
-        };
-        fields.set_item("signal", signal)?;
-        fields.set_item("exit_code", exit_code)?;
-        let (said, memory) = match last.out_of_memory {
-            OutOfMemory::Yes(memory) | OutOfMemory::Exceeded(memory) => ("yes", memory),
-            OutOfMemory::Likely(memory) => ("likely", memory),
-            OutOfMemory::No => ("no", MemoryUse::default()),
-        };
-        fields.set_item("out_of_memory", said)?;
-        fields.set_item("peak", memory.peak)?;
-        fields.set_item("limit", memory.limit)?;
-        fields.set_item("own_limit", matches!(last.out_of_memory, OutOfMemory::Exceeded(_)))?;
+        say_death(&fields, last, of)?;
     }
     let slots: Vec<u64> = how.charges.iter().map(|charge| charge.slot.0).collect();
     fields.set_item("slots", slots)?;
@@ -218,6 +202,38 @@ fn lost_error(py: Python<'_>, how: &Lost, of: &Of<'_>) -> PyResult<PyErr> {
         LostCause::Poison => "poison",
     };
     Ok(lost(py, kind, &fields))
+}
+
+/// Where something died, and how.
+fn say_death(fields: &Bound<'_, PyDict>, last: &Charge, of: &Of<'_>) -> PyResult<()> {
+    fields.set_item("slot", last.slot.0)?;
+    fields.set_item("node", of.session.node_name(last.node))?;
+    let (signal, exit_code) = match last.cause {
+        DeathCause::Signal(signal) => (Some(signal), None),
+        DeathCause::Exit(code) => (None, Some(code)),
+        DeathCause::NodeLost | DeathCause::TimedOut => (None, None),
+    };
+    fields.set_item("signal", signal)?;
+    fields.set_item("exit_code", exit_code)?;
+    let (said, memory) = match last.out_of_memory {
+        OutOfMemory::Yes(memory) | OutOfMemory::Exceeded(memory) => ("yes", memory),
+        OutOfMemory::Likely(memory) => ("likely", memory),
+        OutOfMemory::No => ("no", MemoryUse::default()),
+    };
+    fields.set_item("out_of_memory", said)?;
+    fields.set_item("peak", memory.peak)?;
+    fields.set_item("limit", memory.limit)?;
+    fields.set_item("own_limit", matches!(last.out_of_memory, OutOfMemory::Exceeded(_)))
+}
+
+fn group_lost(py: Python<'_>, how: &GroupLost, of: &Of<'_>) -> PyResult<PyErr> {
+    let fields = fields(py, of)?;
+    say_death(&fields, &how.charge, of)?;
+    fields.set_item("rank", how.member)?;
+    fields.set_item("size", how.size)?;
+    fields.set_item("node_lost", how.charge.cause == DeathCause::NodeLost)?;
+    fields.set_item("timed_out", how.charge.cause == DeathCause::TimedOut)?;
+    Ok(lost(py, "group-lost", &fields))
 }
 
 fn lost(py: Python<'_>, kind: &str, fields: &Bound<'_, PyDict>) -> PyErr {

@@ -1,6 +1,7 @@
 //! A connection to one cluster.
 
 use crate::function::Function;
+use crate::group::Group;
 use crate::wire::Wire;
 use crate::{slot, waiting};
 use paceline::remote::{self, Password};
@@ -203,13 +204,7 @@ impl Session {
         resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
         let placement = placement.map_or(PlacementId::ANY, |it| self.inner.placement(rule(it)));
         let function = self.inner.define(Bytes::copy_from_slice(payload.as_bytes()));
-        let retry_on = RetryOn {
-            slot_lost: retry_on.iter().any(|cause| cause == "slot"),
-            node_lost: retry_on.iter().any(|cause| cause == "node"),
-            timeout: retry_on.iter().any(|cause| cause == "timeout"),
-            raised: retry_on.iter().any(|cause| cause == "error"),
-            memory: retry_on.iter().any(|cause| cause == "memory"),
-        };
+        let retry_on = causes(&retry_on);
         let timeout = waiting::timeout(timeout).unwrap_or(Duration::ZERO);
         let wait = waiting::timeout(wait).unwrap_or(Duration::ZERO);
         let (program, wire) = match program {
@@ -217,8 +212,26 @@ impl Session {
             Some(path) => (self.inner.program(exchange::start_of(path)), Wire::Message),
         };
         let shape = Shape { needs, program, placement };
-        let submission = Submission { function, shape, retries, retry_on, timeout, priority, wait };
+        let member = None;
+        let submission = Submission { function, shape, retries, retry_on, timeout, priority, wait, member };
         Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire })
+    }
+
+    #[pyo3(signature = (size, *, cpus, gpus, memory, resources, placement))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
+    fn group(
+        &self,
+        size: u32,
+        cpus: f64,
+        gpus: f64,
+        memory: u64,
+        resources: Vec<(String, f64)>,
+        placement: Option<Placement>,
+    ) -> PyResult<Group> {
+        let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
+        resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
+        let rule = placement.map_or_else(Rule::default, rule);
+        Ok(Group::new(self.inner.clone(), self.inner.open_group(size, needs, rule)))
     }
 
     /// How much this program counts when there is not enough for all.
@@ -260,6 +273,17 @@ impl Session {
 
     fn close(&self, py: Python<'_>) -> usize {
         py.detach(|| self.inner.close())
+    }
+}
+
+/// What makes a task run again, by the names that Python has for it.
+pub fn causes(names: &[String]) -> RetryOn {
+    RetryOn {
+        slot_lost: names.iter().any(|cause| cause == "slot"),
+        node_lost: names.iter().any(|cause| cause == "node"),
+        timeout: names.iter().any(|cause| cause == "timeout"),
+        raised: names.iter().any(|cause| cause == "error"),
+        memory: names.iter().any(|cause| cause == "memory"),
     }
 }
 

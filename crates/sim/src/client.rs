@@ -11,7 +11,7 @@ use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, ProgramId, Start};
+use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, ProgramId, Shape, Start};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(crate) struct ClientHost {
     functions: Vec<FunctionId>,
     /// On which node a lease is.
     granted: HashMap<LeaseId, usize>,
+    /// What a lease is of.
+    pub shapes: HashMap<LeaseId, Shape>,
     unsent: Vec<LeaseKey>,
     wake: Option<Tick>,
     /// Nothing gets through to the head before.
@@ -95,6 +97,7 @@ impl Sim {
             leases: BTreeMap::new(),
             functions,
             granted: HashMap::new(),
+            shapes: HashMap::new(),
             unsent: Vec::new(),
             wake: None,
             cut_off_until: Tick::ZERO,
@@ -171,12 +174,16 @@ impl Sim {
                     let alone = self.now.since(self.clients[client].heard);
                     assert!(alone >= after, "HL-1: {task:?} is given up after {alone:?}");
                 }
+                self.check_group_lost(ticket, &outcome);
                 self.ledger.on_finished(ticket, task, outcome);
             }
             Effect::Started { ticket } => {
                 let known = !self.ledger.entries[ticket].runs.is_empty();
                 assert!(known, "task {ticket} is said to run and never did");
                 self.ledger.tally.started += 1;
+            }
+            Effect::Waits { tasks, why } => {
+                self.note(|_| format!("{tasks} tasks of client {client} wait for {why}"))
             }
             Effect::WakeAt(at) => {
                 let wake = self.clients[client].wake;
@@ -205,7 +212,7 @@ impl Sim {
             | ClientToHead::Heartbeat { .. }
             | ClientToHead::Reopening => Repeat::Later,
             ClientToHead::Unreachable { .. } => Repeat::AtOnce,
-            ClientToHead::Bye | ClientToHead::Ask { .. } => Repeat::Never,
+            ClientToHead::Bye | ClientToHead::Ask { .. } | ClientToHead::Answer { .. } => Repeat::Never,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
             ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
                 Repeat::AtOnce
@@ -239,7 +246,8 @@ impl Sim {
             host.heard = self.now;
         }
         match &message {
-            HeadToClient::Granted { lease, node, slot, .. } => {
+            HeadToClient::Granted { lease, node, slot, shape, .. } => {
+                host.shapes.insert(*lease, *shape);
                 let node = node.0 as usize - 1;
                 let news = host.granted.insert(*lease, node).is_none();
                 self.ledger.tally.grants += u64::from(news);
@@ -266,6 +274,7 @@ impl Sim {
             | HeadToClient::Via { .. }
             | HeadToClient::Heartbeat { .. }
             | HeadToClient::Answer { .. }
+            | HeadToClient::Ask { .. }
             | HeadToClient::Over
             | HeadToClient::Bye { .. }
             | HeadToClient::Unplaceable { .. }
@@ -413,6 +422,7 @@ impl Sim {
             self.note(|_| format!("client {client} -> {key:?}: {}", brief_to(&message)));
             if let ToSlot::Run { calls, .. } = &message {
                 calls.iter().for_each(|call| self.ledger.on_sent(lease, call));
+                self.check_members(client, lease, calls);
             }
             self.post(link, End::Far, encoded(|out| message.encode(out)), None, Repeat::Later);
         }
@@ -432,6 +442,7 @@ impl Sim {
             retry_on: job.retry_on,
             timeout: job.timeout,
             priority: job.priority,
+            member: job.member.map(|(_, member)| member),
         };
         let now = self.now;
         let mut effects = Vec::new();

@@ -29,6 +29,8 @@ pub struct Job {
     pub(crate) levels: u8,
     /// What those need.
     pub(crate) inner: Shape,
+    /// The group that it is for, by number, and the member of it; the shape is the group's then.
+    pub(crate) member: Option<(usize, u32)>,
 }
 
 /// How a run ends that nothing disturbs.
@@ -64,6 +66,7 @@ impl Job {
             children: 0,
             levels: 0,
             inner: Shape::cpus(1),
+            member: None,
         }
     }
 

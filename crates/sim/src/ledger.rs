@@ -203,6 +203,10 @@ impl Ledger {
         }
     }
 
+    pub fn has_ended(&self, lease: LeaseId) -> bool {
+        self.ended.contains(&lease)
+    }
+
     /// A client lost the link of a lease, and with it what it knows about the slot.
     pub fn on_break(&mut self, lease: LeaseId) {
         *self.broken.entry(lease).or_default() += 1;
@@ -251,7 +255,7 @@ impl Ledger {
                 tally.timed_out += 1;
             }
             Outcome::Unplaceable(refused) => {
-                assert!(!refused.needs.fits_in(&refused.largest), "{id:?} fits");
+                assert!(job.member.is_some() || !refused.needs.fits_in(&refused.largest), "{id:?} fits");
                 tally.unplaceable += 1;
             }
             Outcome::Stopped { .. } => unreachable!("nobody here ends the cluster"),
@@ -261,6 +265,12 @@ impl Ledger {
                 let fits = job.shape.program.is_own() && has.is_some_and(|has| needs.fits_in(&has));
                 assert!(has.is_some() && !fits, "{id:?} could run where it is waited for");
                 tally.too_large += 1;
+            }
+            Outcome::GroupLost(_) => {
+                assert!(job.member.is_some(), "{id:?} is in no group");
+                // It may have been stopped in the middle, and nobody waited for what it did.
+                entry.doubtful = true;
+                tally.group_lost += 1;
             }
             Outcome::HeadLost { .. } => {
                 // Where it was and how often it ran, nobody was left to say.
@@ -325,7 +335,7 @@ impl Entry {
 }
 
 /// The task a call's argument names.
-fn named(payload: &Bytes) -> usize {
+pub(crate) fn named(payload: &Bytes) -> usize {
     let (number, _) = payload.split_first_chunk::<8>().expect("every argument begins with its task's number");
     u64::from_le_bytes(*number) as usize
 }

@@ -30,6 +30,8 @@ pub(crate) struct Load {
     pause: Duration,
     /// A client with so many tasks submits no more.
     most: usize,
+    /// Share of actions that are about groups.
+    groups: u64,
 }
 
 impl Load {
@@ -75,10 +77,11 @@ impl Load {
             nesting: random.pick(&[0, 0, 5, 30]),
             pause: Duration::from_micros(random.pick(&[100, 2_000, 50_000])),
             most: random.pick(&[3, 30, 150]),
+            groups: random.pick(&[0, 0, 3, 20]),
         }
     }
 
-    fn job(&self, random: &mut Random) -> Job {
+    pub(crate) fn job(&self, random: &mut Random) -> Job {
         let micros = |low, high| Duration::from_micros(low)..Duration::from_micros(high);
         let function = self.functions[random.below(self.functions.len())];
         let takes = match function {
@@ -114,6 +117,7 @@ impl Load {
             size: random.pick(&[0, 0, 0, 0, 100, 20_000]),
             children: random.within(1..3) as u8,
             levels: if random.percent(self.nesting) { random.within(1..3) as u8 } else { 0 },
+            member: None,
         }
     }
 }
@@ -129,6 +133,9 @@ impl Sim {
         self.after(pause, Event::Acts { client });
         if self.random.percent(self.load.cancels) {
             return self.cancel_some(client);
+        }
+        if self.random.percent(self.load.groups) {
+            return self.some_group(client);
         }
         let count = self.random.pick(&[1, 1, 4, 40]).min(room);
         for _ in 0..count {

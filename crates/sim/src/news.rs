@@ -29,6 +29,7 @@ pub enum How {
     TooDeep,
     HeadLost,
     NotStarted,
+    GroupLost,
 }
 
 impl From<&Outcome> for How {
@@ -42,6 +43,7 @@ impl From<&Outcome> for How {
             Outcome::TimedOut { .. } => How::TimedOut,
             Outcome::TooDeep { .. } => How::TooDeep,
             Outcome::HeadLost { .. } => How::HeadLost,
+            Outcome::GroupLost(_) => How::GroupLost,
             Outcome::NotStarted(_) => How::NotStarted,
             Outcome::Lost(lost) => match lost.cause {
                 LostCause::SlotDied => How::SlotDied,

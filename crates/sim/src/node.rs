@@ -135,6 +135,20 @@ impl Sim {
         }
     }
 
+    /// The node is to go, in an orderly way.
+    pub(crate) fn node_leaves(&mut self, node: usize, within: Duration) {
+        self.ledger.tally.leaving += 1;
+        self.note(|sim| format!("node {} wants to go within {within:?}", sim.nodes[node].name));
+        self.node_handles(node, Event::Leave { within });
+    }
+
+    /// It has ended all it had, and its process ends. Another one starts on its machine after a while.
+    fn node_has_gone(&mut self, node: usize) {
+        self.lose_node(node, false);
+        let pause = self.random.span(Duration::from_millis(1)..self.settings.node.heartbeat * 6);
+        self.after(pause, Happening::NodeReturns { node });
+    }
+
     pub(crate) fn lose_end(&mut self, id: LinkId, end: End, silent: bool) {
         match self.links.get_mut(id) {
             Some(link) if silent => link.fall_silent(end),
@@ -209,7 +223,13 @@ impl Sim {
                     self.processes[process].life = Life::Dead;
                 }
             }
-            Effect::Stray { .. } | Effect::Closed => {}
+            Effect::Terminate { slot } => {
+                if let Some(&process) = self.nodes[node].slots.get(&slot) {
+                    self.work_is_asked(process);
+                }
+            }
+            Effect::Stray { .. } | Effect::Printed { .. } => {}
+            Effect::Closed => self.node_has_gone(node),
             Effect::WakeAt(at) => {
                 self.nodes[node].wake = Some(at);
                 let late = self.lateness();
@@ -517,6 +537,7 @@ impl Sim {
                 self.advance(process);
             }
             NodeToSlot::TooDeep { lease } => self.slot_is_too_deep(process, lease),
+            NodeToSlot::Become { start, .. } => self.slot_becomes(process, &start),
         }
     }
 }

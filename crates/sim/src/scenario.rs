@@ -22,7 +22,7 @@ use crate::process::Life;
 use crate::trace::Tracing;
 use crate::world::{START, Settings, Sim};
 use paceline_core::{client, head, node};
-use paceline_proto::{ClusterId, DeathCause, Epoch, Incarnation, NodeId, ProgramId, Resources};
+use paceline_proto::{ClusterId, DeathCause, Epoch, Incarnation, NodeId, ProgramId, Resources, Rule};
 use std::time::Duration;
 
 /// Whole CPUs.
@@ -93,6 +93,23 @@ impl Sim {
     pub fn submit_as(&mut self, client: &str, job: Job) -> usize {
         let client = self.clients.iter().position(|host| host.name == client).expect("a known client");
         self.submit_job(client, job)
+    }
+
+    /// A group of the first client: so many members that need this. Returns its number.
+    pub fn group(&mut self, size: u32, needs: Resources) -> usize {
+        if self.clients.is_empty() {
+            self.add_client("main");
+        }
+        self.open_group(0, size, needs, Rule::default())
+    }
+
+    /// Submit a task for one member of a group.
+    pub fn submit_in(&mut self, group: usize, member: u32, job: Job) -> usize {
+        self.submit_to_member(group, member, job)
+    }
+
+    pub fn end_group(&mut self, group: usize) {
+        self.close_group(group);
     }
 
     /// End a task; `anyway` also if it runs. Says whether it did.

@@ -1,8 +1,8 @@
 //! What should happen, told in small clusters.
 
 use paceline_sim::How::{
-    Cancelled, HeadLost, NodeLost, NotStarted, Poison, Raised, SlotDied, TimedOut, TooDeep, Unplaceable,
-    Value,
+    Cancelled, GroupLost, HeadLost, NodeLost, NotStarted, Poison, Raised, SlotDied, TimedOut, TooDeep,
+    Unplaceable, Value,
 };
 use paceline_sim::{Job, News, RetryOn, Sim, cpus, ms, us};
 use std::time::Duration;
@@ -593,5 +593,46 @@ fn a_client_out_of_the_heads_reach_for_a_moment_loses_nothing() {
     sim.cut_off_from_head("main", Duration::from_secs(12));
     sim.run_until("it ends", |sim| sim.outcome(task).is_some());
     assert_eq!((sim.outcome(task), sim.runs(task)), (Some(Value), 1));
+    sim.finish();
+}
+
+#[test]
+fn a_group_begins_together_and_ends_with_one_member() {
+    let mut sim = Sim::new().node("a", cpus(1)).node("b", cpus(1)).client("main").client("other");
+    sim.run_for(ms(100));
+    let busy = sim.submit_as("other", Job::new().takes(ms(300)));
+    sim.run_until_begun(busy);
+    let group = sim.group(2, cpus(1));
+    let [first, second] = [0, 1].map(|member| sim.submit_in(group, member, Job::new().takes(ms(500))));
+    sim.run_for(ms(100));
+    assert_eq!((sim.runs(first), sim.runs(second)), (0, 0), "a node is free, and one is not enough");
+    let small = sim.submit_as("other", Job::new().takes(ms(100)));
+    sim.run_until("both members have begun", |sim| sim.runs(first) + sim.runs(second) == 2);
+    assert_ne!(sim.node_of(first), sim.node_of(second));
+    let behind = sim.submit_in(group, 1, Job::new());
+    sim.kill_slot_of(first);
+    sim.run_until("all of it has ended", |sim| sim.outcome(behind).is_some());
+    let ends = [first, second, behind].map(|task| sim.outcome(task));
+    assert_eq!(ends, [Some(GroupLost); 3], "whatever retries they have");
+    sim.end_group(group);
+    sim.run_until("others go on", |sim| sim.outcome(small) == Some(Value));
+    sim.finish();
+}
+
+#[test]
+fn a_group_lives_through_the_death_of_the_head() {
+    let mut sim = Sim::new().beating().node("a", cpus(2)).client("main");
+    sim.run_for(ms(100));
+    let group = sim.group(2, cpus(1));
+    let first = sim.submit_in(group, 0, Job::new());
+    sim.run_until("the group works", |sim| sim.outcome(first) == Some(Value));
+    sim.kill_head();
+    let alone = sim.submit_in(group, 1, Job::new());
+    sim.run_until("it needs no head", |sim| sim.outcome(alone) == Some(Value));
+    sim.start_head();
+    sim.run_for(Duration::from_secs(20));
+    let again = sim.submit_in(group, 0, Job::new());
+    sim.run_until("the head that came back leaves it alone", |sim| sim.outcome(again) == Some(Value));
+    sim.end_group(group);
     sim.finish();
 }

@@ -9,7 +9,13 @@ use crate::show;
 use paceline_proto::question::Question;
 use paceline_registry::Home;
 use rustix::process::{Resource, getrlimit};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long a node may take to be reached.
+const KNOCK: Duration = Duration::from_secs(2);
 
 /// Fewer open files than this are too few for a node with many slots.
 const FILES: u64 = 4096;
@@ -116,7 +122,87 @@ fn clusters(settings: &Settings) -> Vec<Check> {
             return Err(failed(format!("{}: nodes that cannot be used: {}", target.name, ill.join(", ")))
                 .hint("paceline logs NODE says why, paceline status -v how each is linked"));
         }
-        Ok(format!("{} answers, and its {} nodes can be used", target.name, nodes.len()))
+        Ok(status)
     };
-    targets.iter().map(|target| Check { name: "cluster", found: look(target) }).collect()
+    let mut checks = Vec::new();
+    for target in &targets {
+        match look(target) {
+            Err(failure) => checks.push(Check { name: "cluster", found: Err(failure) }),
+            Ok(status) => {
+                let nodes = list(&status, "nodes");
+                let text = format!("{} answers, and its {} nodes can be used", target.name, nodes.len());
+                checks.push(Check { name: "cluster", found: Ok(text) });
+                checks.extend(nodes.iter().filter_map(|node| reach(node)));
+                checks.extend(relayed(&status));
+            }
+        }
+    }
+    checks
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> Vec<&'a Value> {
+    value[name].as_array().into_iter().flatten().collect()
+}
+
+/// Whether programs on this machine can open data connections to a node. One of this machine has a shorter way.
+fn reach(node: &Value) -> Option<Check> {
+    let name = node["name"].as_str()?;
+    let listens: Vec<&str> = list(node, "listens").into_iter().filter_map(Value::as_str).collect();
+    if listens.is_empty() || node["link"] == "unix" {
+        return None;
+    }
+    let mut failed_at = Vec::new();
+    for address in &listens {
+        match knock(address) {
+            Ok(()) => {
+                let found = Ok(format!("{name} can be reached from here, at {address}"));
+                return Some(Check { name: "node", found });
+            }
+            Err(why) => failed_at.push(format!("{address}: {why}")),
+        }
+    }
+    let text = format!("{name} cannot be reached from here: {}", failed_at.join(", "));
+    let hint = "open the node's port in firewalls between here and there, or start the node with --advertise and \
+                a name or address that works from here; until then programs here go through another node, which is \
+                slower (relayed)";
+    Some(Check { name: "node", found: Err(failed(text).hint(hint)) })
+}
+
+fn knock(address: &str) -> Result<(), String> {
+    let mut why = "there is no such host".to_owned();
+    for found in address.to_socket_addrs().map_err(|error| error.to_string())? {
+        match TcpStream::connect_timeout(&found, KNOCK) {
+            Ok(_) => return Ok(()),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
+}
+
+/// Leases whose clients cannot reach their node by themselves.
+fn relayed(status: &Value) -> Vec<Check> {
+    let mut pairs = BTreeSet::new();
+    for lease in list(status, "leases").into_iter().filter(|lease| lease["link"] == "relayed") {
+        let client = list(status, "clients").into_iter().find(|client| client["client"] == lease["client"]);
+        let name = client.and_then(|client| client["name"].as_str()).filter(|name| !name.is_empty());
+        let client = name.or(lease["client"].as_str()).unwrap_or_default();
+        pairs.insert((client.to_owned(), lease["node"].as_str().unwrap_or_default().to_owned()));
+    }
+    let say = |(client, node): (String, String)| {
+        let entry = list(status, "nodes").into_iter().find(|entry| entry["name"] == node.as_str());
+        let listens: Vec<&str> = entry
+            .map(|entry| list(entry, "listens"))
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let text = format!(
+            "client {client} reaches no address of node {node} ({}), and goes through another node",
+            listens.join(", ")
+        );
+        let hint = "run paceline doctor on the client's machine to see why; a firewall in between, or an address that \
+                    works inside the node's network only, for which there is --advertise";
+        Check { name: "relayed", found: Err(failed(text).hint(hint)) }
+    };
+    pairs.into_iter().map(say).collect()
 }

@@ -37,7 +37,8 @@ fn wait_until_gone(target: &Target, number: &str) -> Result<(), Failure> {
             return Ok(());
         }
         if Instant::now() > until {
-            return Err(Failure::new(Code::TimedOut, "the node still runs something"));
+            let text = format!("node {number} still runs something, and leaves when that is through");
+            return Err(Failure::new(Code::TimedOut, text).hint("paceline explain NODE shows what it runs"));
         }
         std::thread::sleep(Duration::from_millis(100));
     }

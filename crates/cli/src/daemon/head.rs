@@ -25,8 +25,6 @@ pub struct Running {
     door: JoinHandle<()>,
     lock: Lock,
     place: Place,
-    /// Open as long as the head is: nobody else may use it.
-    _journal: Journal,
 }
 
 /// Start it, and write its record once it can be reached.
@@ -57,6 +55,7 @@ pub async fn start(
     config.head_lost = plan.head_lost;
     config.client_lost = plan.client_lost;
     let (service, handle) = paceline_head::service(config);
+    let service = service.with_journal(journal).map_err(|error| failed(error.to_string()))?;
     let record = Record {
         name: place.name().into(),
         cluster: format!("{:032x}", cluster.0),
@@ -96,7 +95,7 @@ pub async fn start(
     up.address = record.address;
     up.unix = record.unix;
     up.token = Some(keys.issue(false)?.to_string());
-    Ok(Running { handle, service, door, lock, place: place.clone(), _journal: journal })
+    Ok(Running { handle, service, door, lock, place: place.clone() })
 }
 
 /// What the starts before have left, and which start this is. It is on disk before anybody hears of it.

@@ -16,6 +16,7 @@ pub mod launch;
 pub mod log;
 mod node;
 pub mod plan;
+mod programs;
 pub mod python;
 mod uplink;
 

@@ -4,6 +4,7 @@ use super::door::{self, Open};
 use super::join::{self, Dial};
 use super::log::Log;
 use super::plan::{NodePlan, Plan, Up};
+use super::programs::Programs;
 use super::python::Python;
 use super::{End, head, random, seconds_since_1970, uplink};
 use crate::failure::{Code, Failure, usage};
@@ -108,14 +109,19 @@ pub async fn start(
         ..Config::new(NodeId(number), Incarnation(incarnation), Resources::default())
     };
     equip(&mut config, wanted)?;
+    // So that programs which the cluster runs can use it.
+    config.variables =
+        up.address.iter().map(|address| ("PACELINE_ADDRESS".into(), address.clone())).collect();
     let total = config.total;
+    let programs = Programs::new(place.logs(), &wanted.name, plan.log.clone());
     let options = Options {
         config,
         command: python.command,
         variables: Vec::new(),
         uplink: way_up(&head),
         headless: on_headless(&headless, &ended_link),
-        answers: Some(answers(log.clone(), &record, &wanted.labels)),
+        answers: Some(answers(log.clone(), programs.clone(), &record, &wanted.labels)),
+        printed: Some(Arc::new(move |name, text| programs.print(name, text))),
     };
     let (service, handle) = paceline_node::service(options);
     let mut others = Vec::new();
@@ -214,7 +220,7 @@ fn equip(config: &mut Config, plan: &NodePlan) -> Result<(), Failure> {
 }
 
 /// What the process around a node adds to its answers.
-fn answers(log: Log, record: &Record, labels: &[(String, String)]) -> Answers {
+fn answers(log: Log, programs: Programs, record: &Record, labels: &[(String, String)]) -> Answers {
     let about = json!({
         "pid": record.pid,
         "host": super::plan::host_name(),
@@ -225,7 +231,9 @@ fn answers(log: Log, record: &Record, labels: &[(String, String)]) -> Answers {
     Arc::new(move |question| match question {
         NodeQuestion::Status => Ok(about.to_string()),
         NodeQuestion::Logs { lines } => Ok(log.tail(*lines)),
+        NodeQuestion::ProgramLog { name, lines } => Ok(programs.tail(name, *lines)),
         NodeQuestion::CleanLogs => {
+            programs.clean();
             log.clean().map(|()| String::new()).map_err(|error| format!("the node's log: {error}"))
         }
     })

@@ -43,6 +43,9 @@ impl<Ticket: Clone> Client<Ticket> {
             cause: death.cause,
             out_of_memory: death.out_of_memory,
         };
+        if let Some(group) = queue.group {
+            return self.on_member_ended(group, shape, calls, charge, out);
+        }
         let first = calls.front().map(|call| call.seq);
         for call in &calls {
             let blame = match death.cause {

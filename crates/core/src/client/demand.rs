@@ -1,5 +1,6 @@
 //! How many leases to hold: as many as there is work for, and none for long without.
 
+use super::lease::Lease;
 use super::shapes::ShapeKey;
 use super::{Client, Effect, LeaseKey};
 use crate::Tick;
@@ -16,6 +17,9 @@ impl<Ticket: Clone> Client<Ticket> {
     pub(super) fn demand_changed(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
         let most = self.config.max_leases;
         let queue = &mut self.shapes[shape];
+        if queue.group.is_some() {
+            return;
+        }
         let tasks = u32::try_from(queue.len() + queue.in_flight).unwrap_or(u32::MAX).min(most);
         if tasks > queue.wanted {
             queue.wanted = tasks.checked_next_power_of_two().unwrap_or(most).min(most);
@@ -28,7 +32,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// A lease may have become idle: see that it is given back in time.
     pub(super) fn idle_changed(&mut self, now: Tick, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let Some(lease) = self.leases.get(key.0) else { return };
-        if !lease.is_idle() {
+        if !lease.is_idle() || self.shapes[lease.shape].group.is_some() {
             return;
         }
         let keep = self.keep_idle(lease.shape);
@@ -72,20 +76,22 @@ impl<Ticket: Clone> Client<Ticket> {
     fn waits_for_room(&self, shape: ShapeKey) -> bool {
         let mut others = self.shapes.iter().filter(|(other, ..)| *other != shape);
         self.shapes.shape(shape).needs != Resources::default()
-            && others.any(|(_, _, queue)| queue.crowded && queue.len() > 0)
+            && others.any(|(_, _, queue)| queue.crowded && queue.is_hungry())
     }
 
     /// Leases of other shapes that are idle make room, the one that was idle for longest first.
     pub(super) fn on_crowded(&mut self, crowded: Shape, out: &mut Vec<Effect<Ticket>>) {
-        let Some(shape) = self.shapes.find(&crowded).filter(|key| self.shapes[*key].len() > 0) else {
+        let Some(shape) = self.shapes.find(&crowded).filter(|key| self.shapes[*key].is_hungry()) else {
             return;
         };
         let queue = &mut self.shapes[shape];
         queue.crowded = true;
-        let waiting = queue.len() as u64;
+        let waiting = if queue.group.is_some() { u64::from(queue.wanted) } else { queue.len() as u64 };
         let mut freed = Resources::default();
         let mut idle: Vec<(Tick, LeaseKey)> = (self.leases.iter())
-            .filter(|(_, lease)| lease.is_idle() && lease.shape != shape)
+            .filter(|(_, lease)| {
+                lease.is_idle() && lease.shape != shape && self.shapes[lease.shape].group.is_none()
+            })
             .map(|(key, lease)| (lease.idle_since, LeaseKey(key)))
             .collect();
         idle.sort_unstable();
@@ -104,6 +110,9 @@ impl<Ticket: Clone> Client<Ticket> {
 
     pub(super) fn on_recall(&mut self, now: Tick, lease: LeaseId, out: &mut Vec<Effect<Ticket>>) {
         let Some(key) = self.lease_keys.get(&lease).copied() else { return };
+        if self.shapes[self.leases[key.0].shape].group.is_some() {
+            return self.on_member_recalled(key, out);
+        }
         self.leases[key.0].recalled = true;
         self.ask_back_waiting(key, out);
         self.idle_changed(now, key, out);
@@ -113,7 +122,8 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut earliest: Option<Tick> = None;
         for key in self.leases.iter().map(|(key, _)| LeaseKey(key)).collect::<Vec<_>>() {
             let lease = &self.leases[key.0];
-            if !lease.is_idle() || self.is_expected(key) || self.is_needed_alone(key) {
+            let alone = self.is_needed_alone(key) || self.shapes[lease.shape].group.is_some();
+            if !lease.is_idle() || self.is_expected(key) || alone {
                 continue;
             }
             let until = lease.idle_since + self.keep_idle(lease.shape);
@@ -130,14 +140,8 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// Give a lease back. Less is wanted from now on, or the head would grant it again at once.
     fn release(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
-        self.note_up(key);
-        let lease = self.leases.remove(key.0);
-        self.lease_keys.remove(&lease.id);
-        if lease.is_unconfirmed() {
-            self.slots.remove(&(lease.node, lease.slot));
-        }
+        let lease = self.forget_lease(key);
         let queue = &mut self.shapes[lease.shape];
-        queue.forget_lease(key, &lease);
         let count = (queue.leases.len() as u32).max((queue.len() + queue.in_flight) as u32);
         queue.wanted = count.min(self.config.max_leases);
         let count = queue.wanted;
@@ -145,5 +149,17 @@ impl<Ticket: Clone> Client<Ticket> {
         out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
         out.push(Effect::ToHead(ClientToHead::Release { lease: lease.id }));
         out.push(Effect::Close { key });
+    }
+
+    /// Strike a lease off that is given back. What is in flight on it is the caller's.
+    pub(super) fn forget_lease(&mut self, key: LeaseKey) -> Lease {
+        self.note_up(key);
+        let lease = self.leases.remove(key.0);
+        self.lease_keys.remove(&lease.id);
+        if lease.is_unconfirmed() {
+            self.slots.remove(&(lease.node, lease.slot));
+        }
+        self.shapes[lease.shape].forget_lease(key, &lease);
+        lease
     }
 }

@@ -30,8 +30,17 @@ impl<Ticket: Clone> Client<Ticket> {
     ) -> (TaskKey, TaskId) {
         let id = self.next_task;
         self.next_task = TaskId(id.0 + 1);
-        let Spec { function, payload, shape, retries, retry_on, timeout, priority, wait } = spec;
-        let shape = self.shapes.key(&shape);
+        let Spec { function, payload, shape, retries, retry_on, timeout, priority, wait, member } = spec;
+        let shape = match member {
+            None => self.shapes.key(&shape),
+            Some(member) => match self.member_queue(&shape, member) {
+                Ok(shape) => shape,
+                Err(outcome) => {
+                    out.push(Effect::Finished { ticket, task: id, outcome });
+                    return (TaskKey(usize::MAX), id);
+                }
+            },
+        };
         let key = TaskKey(self.tasks.insert(Task {
             id,
             ticket: Some(ticket),
@@ -55,7 +64,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.waiting.add(self.tasks[key.0].payload.len());
         self.shapes[shape].push(key, priority);
         self.fill(now, shape, out);
-        if self.head.is_lost() {
+        if self.head.is_lost() && !self.is_in_whole_group(shape) {
             self.end_waiting(shape, out);
         }
         self.demand_changed(shape, out);
@@ -135,6 +144,9 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// Hand queued tasks of a shape to leases with room.
     pub(super) fn fill(&mut self, now: Tick, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
+        if self.shapes[shape].gated {
+            return;
+        }
         while let Some((key, was_idle)) = self.next_lease(shape) {
             let room = self.share_of_one(shape);
             let mut sent = 0;

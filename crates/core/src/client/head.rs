@@ -9,11 +9,11 @@
 
 use super::lease::{Lease, LinkState};
 use super::shapes::ShapeKey;
-use super::{Client, Config, Effect, LeaseKey, Outcome};
+use super::{Charge, Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use crate::alarm::Alarm;
 use paceline_proto::control::{ClientToHead, HeadToClient, Held, Met};
-use paceline_proto::{Death, LeaseId};
+use paceline_proto::{Death, DeathCause, LeaseId, OutOfMemory};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -57,6 +57,10 @@ impl HeadLink {
     /// There was a head, and there is none now.
     pub fn is_away(&self) -> bool {
         !self.up && self.heard != Tick::ZERO
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.up
     }
 
     pub fn is_lost(&self) -> bool {
@@ -212,6 +216,10 @@ impl<Ticket: Clone> Client<Ticket> {
     fn go_on_alone(&mut self, out: &mut Vec<Effect<Ticket>>) {
         let broken = self.leases.iter().filter(|(_, lease)| lease.broken && lease.link != LinkState::Up);
         for key in broken.map(|(key, _)| LeaseKey(key)).collect::<Vec<_>>() {
+            // It went with its group, when another member was found to be broken.
+            if !self.leases.contains(key.0) {
+                continue;
+            }
             let mut lease = self.leases.remove(key.0);
             self.lease_keys.remove(&lease.id);
             self.slots.remove(&(lease.node, lease.slot));
@@ -220,10 +228,18 @@ impl<Ticket: Clone> Client<Ticket> {
             let calls = lease.take_in_flight();
             queue.in_flight -= calls.len();
             out.push(Effect::Close { key });
+            if let Some(group) = queue.group {
+                let (cause, out_of_memory) = (DeathCause::NodeLost, OutOfMemory::No);
+                let charge = Charge { slot: lease.slot, node: lease.node, cause, out_of_memory };
+                self.on_member_ended(group, lease.shape, calls, charge, out);
+                continue;
+            }
             calls.into_iter().for_each(|call| self.finish_unplaced(call.task, self.head_lost(), out));
         }
         for shape in self.shapes.keys() {
-            self.end_waiting(shape, out);
+            if !self.is_in_whole_group(shape) {
+                self.end_waiting(shape, out);
+            }
         }
     }
 

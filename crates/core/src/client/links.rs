@@ -8,15 +8,19 @@ use paceline_proto::control::ClientToHead;
 use paceline_proto::data::{Call, ToSlot};
 
 impl<Ticket: Clone> Client<Ticket> {
-    pub(super) fn on_granted(&mut self, now: Tick, granted: Lease, out: &mut Vec<Effect<Ticket>>) {
-        let Lease { id: lease, node, shape, secret, .. } = granted;
+    pub(super) fn on_granted(&mut self, now: Tick, mut granted: Lease, out: &mut Vec<Effect<Ticket>>) {
+        let Lease { id: lease, node, secret, .. } = granted;
         if self.lease_keys.contains_key(&lease) {
             return;
         }
-        if self.closed {
+        let group = self.shapes[granted.shape].group;
+        let vacant = group.map(|group| self.vacant_member(group));
+        if self.closed || vacant == Some(None) {
             out.push(Effect::ToHead(ClientToHead::Release { lease }));
             return;
         }
+        granted.shape = vacant.flatten().unwrap_or(granted.shape);
+        let shape = granted.shape;
         let key = LeaseKey(self.leases.insert(granted));
         self.lease_keys.insert(lease, key);
         let queue = &mut self.shapes[shape];
@@ -24,6 +28,9 @@ impl<Ticket: Clone> Client<Ticket> {
         queue.leases.push(key);
         out.push(Effect::Open { key, lease, node, secret });
         self.note_down(now, key, out);
+        if let Some(group) = group {
+            self.on_member_granted(now, group, out);
+        }
         self.idle_changed(now, key, out);
     }
 

@@ -13,13 +13,15 @@
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
 //! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
-//! [`head`] (the link to the head, and its absence),
+//! [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all),
 //! [`here`] (tasks that run in the client itself), [`programs`] (slots of other programs than the client's own).
 
 mod deaths;
 mod demand;
 mod dispatch;
+mod explain;
 mod functions;
+mod group;
 mod head;
 mod here;
 mod lease;
@@ -36,14 +38,18 @@ mod withdraw;
 #[cfg(test)]
 mod tests;
 
+pub use explain::{TaskPlace, TaskStatus};
 pub use functions::Estimate;
 pub use here::Here;
 pub use programs::name as program_name;
 pub use room::Waiting;
-pub use task::{Charge, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable};
+pub use task::{
+    Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable,
+};
 
 use crate::Tick;
 use functions::Functions;
+use group::Groups;
 use head::HeadLink;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
@@ -147,6 +153,8 @@ pub enum Effect<Ticket> {
     Started { ticket: Ticket },
     /// Hand in [`Event::Tick`] at this time, or a little later.
     WakeAt(Tick),
+    /// To be said to people: so many tasks have been waiting for room for a while, and for what.
+    Waits { tasks: usize, why: String },
 }
 
 /// What the client remembers about a slot across leases.
@@ -170,6 +178,7 @@ pub struct Client<Ticket> {
     functions: Functions,
     programs: BTreeMap<ProgramId, Start>,
     sharing: Sharing,
+    groups: Groups,
     environment: Environment,
     environment_version: u64,
     head: HeadLink,
@@ -199,6 +208,7 @@ impl<Ticket: Clone> Client<Ticket> {
             functions: Functions::default(),
             programs: BTreeMap::new(),
             sharing: Sharing::default(),
+            groups: Groups::default(),
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
@@ -242,8 +252,9 @@ impl<Ticket: Clone> Client<Ticket> {
             | HeadToClient::Via { .. }
             | HeadToClient::Over
             | HeadToClient::Answer { .. }
+            | HeadToClient::Ask { .. }
             | HeadToClient::Bye { .. } => {}
-            HeadToClient::Waits { shape, why } => self.on_waits(shape, why),
+            HeadToClient::Waits { shape, why } => self.on_waits(shape, why, out),
         }
     }
 
@@ -286,6 +297,10 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
     /// How many tasks have not ended.
     pub fn pending(&self) -> usize {
         self.tasks.len()
@@ -314,6 +329,7 @@ impl<Ticket: Clone> Client<Ticket> {
     pub fn close(&mut self, out: &mut Vec<Effect<Ticket>>) -> usize {
         self.closed = true;
         self.shapes = Shapes::default();
+        self.groups = Groups::default();
         self.waiting = Waiting::default();
         let mut count = 0;
         for (_, task) in std::mem::take(&mut self.tasks) {
@@ -344,13 +360,15 @@ impl<Ticket: Clone> Client<Ticket> {
 
     fn on_unplaceable(&mut self, shape: Shape, largest: Resources, why: &str, out: &mut Vec<Effect<Ticket>>) {
         let Some(key) = self.shapes.find(&shape) else { return };
-        let queue = &mut self.shapes[key];
-        // Whoever submits such a task again is told again: a larger node may have come.
-        queue.wanted = 0;
-        for key in queue.drain() {
-            self.waiting.remove(self.tasks[key.0].payload.len());
-            let refused = Unplaceable { needs: shape.needs, largest, why: why.to_owned() };
-            self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused)), out);
+        for queue in self.queues_of(key) {
+            let queue = &mut self.shapes[queue];
+            // Whoever submits such a task again is told again: a larger node may have come.
+            queue.wanted = 0;
+            for key in queue.drain() {
+                self.waiting.remove(self.tasks[key.0].payload.len());
+                let refused = Unplaceable { needs: shape.needs, largest, why: why.to_owned() };
+                self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused)), out);
+            }
         }
     }
 
@@ -397,6 +415,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 }
             }
         }
+        self.check_groups()?;
         match self.tasks.iter().find(|(key, _)| places.get(&TaskKey(*key)) != Some(&1)) {
             Some((_, task)) => Err(format!("CL-2: {:?} is not in exactly one place", task.id)),
             None => Ok(()),

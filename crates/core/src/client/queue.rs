@@ -1,6 +1,7 @@
 //! The tasks of one shape that wait for a slot, and the leases of that shape that can take some.
 
 use super::lease::Lease;
+use super::shapes::ShapeKey;
 use super::{LeaseKey, TaskKey};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,6 +27,10 @@ pub(super) struct Queue {
     pub waits_for: String,
     /// Tasks of this shape in flight.
     pub in_flight: usize,
+    /// The group that these are the tasks of, or of one member of it, by its shape.
+    pub group: Option<ShapeKey>,
+    /// Nothing is sent yet: other members of the group are missing.
+    pub gated: bool,
 }
 
 /// Tasks by priority. Almost all have none, and theirs is a queue that keeps its room.
@@ -58,6 +63,11 @@ impl Priorities {
 impl Queue {
     pub fn len(&self) -> usize {
         self.length
+    }
+
+    /// Whether something waits for leases of this shape: tasks, or a group for its members.
+    pub fn is_hungry(&self) -> bool {
+        self.length > 0 || self.group.is_some() && self.wanted > 0
     }
 
     pub fn push(&mut self, task: TaskKey, priority: i32) {
@@ -120,6 +130,15 @@ impl Queue {
         self.waiting.ordinary.iter().chain(self.waiting.others.values().flatten()).copied()
     }
 
+    /// How many tasks go before this one.
+    pub fn position(&self, task: TaskKey) -> Option<usize> {
+        let (above, below): (Vec<_>, Vec<_>) =
+            self.waiting.others.iter().partition(|(Reverse(priority), _)| *priority > 0);
+        let ordinary = std::iter::once(&self.waiting.ordinary);
+        let queues = above.into_iter().map(|it| it.1).chain(ordinary).chain(below.into_iter().map(|it| it.1));
+        queues.flatten().position(|other| *other == task)
+    }
+
     /// The tasks of each priority, in their order.
     pub fn by_priority(&self) -> impl Iterator<Item = &VecDeque<TaskKey>> {
         std::iter::once(&self.waiting.ordinary).chain(self.waiting.others.values())
@@ -177,6 +196,7 @@ mod tests {
         assert!(queue.remove(TaskKey(4), 0));
         assert!(!queue.remove(TaskKey(4), 0));
         assert_eq!(queue.front(), Some(TaskKey(3)));
+        assert_eq!([3, 1, 2, 9].map(|task| queue.position(TaskKey(task))), [Some(0), Some(3), Some(5), None]);
         assert_eq!(queue.drain(), [3, 5, 6, 1, 7, 2].map(TaskKey));
         assert_eq!((queue.len(), queue.front()), (0, None));
     }

@@ -36,6 +36,17 @@ impl Shapes {
         key
     }
 
+    /// A queue beside that of the shape, for one member of a group; `place` was one before.
+    pub fn add(&mut self, shape: Shape, place: Option<ShapeKey>) -> ShapeKey {
+        let Some(key) = place else {
+            let key = ShapeKey(u32::try_from(self.all.len()).expect("there are not that many shapes"));
+            self.all.push((shape, Queue::default()));
+            return key;
+        };
+        self.all[key.0 as usize] = (shape, Queue::default());
+        key
+    }
+
     pub fn find(&self, shape: &Shape) -> Option<ShapeKey> {
         self.keys.get(shape).copied()
     }

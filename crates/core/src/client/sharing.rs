@@ -71,10 +71,17 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// The head says what tasks of this shape wait for.
-    pub(super) fn on_waits(&mut self, shape: Shape, why: String) {
-        if let Some(key) = self.shapes.find(&shape) {
-            self.shapes[key].waits_for = why;
+    pub(super) fn on_waits(&mut self, shape: Shape, why: String, out: &mut Vec<Effect<Ticket>>) {
+        let Some(key) = self.shapes.find(&shape) else { return };
+        let queues = self.queues_of(key);
+        let tasks = queues.iter().map(|queue| self.shapes[*queue].len()).sum();
+        if tasks > 0 {
+            out.push(Effect::Waits { tasks, why: why.clone() });
         }
+        for queue in queues {
+            self.shapes[queue].waits_for = why.clone();
+        }
+        self.shapes[key].waits_for = why;
     }
 
     /// This task waits for a slot until then.
@@ -120,7 +127,7 @@ impl<Ticket: Clone> Client<Ticket> {
 }
 
 /// What a rule is called: a hash of what it says.
-fn name(rule: &Rule) -> PlacementId {
+pub(super) fn name(rule: &Rule) -> PlacementId {
     let mut hasher = blake3::Hasher::new();
     hasher.update(format!("{rule:?}").as_bytes());
     let hash = hasher.finalize();

@@ -24,6 +24,8 @@ pub struct Spec {
     pub priority: i32,
     /// How long it waits for a slot; zero for as long as it takes.
     pub wait: Duration,
+    /// The member of the group that it is for; the shape is the group's then.
+    pub member: Option<u32>,
 }
 
 /// What makes a task run again, as long as it has retries left.
@@ -66,6 +68,8 @@ pub enum Outcome {
     Unplaceable(Box<Unplaceable>),
     /// It waited for a slot for as long as it may.
     NoRoom(Box<NoRoom>),
+    /// It was one of a group that has lost a member.
+    GroupLost(Box<GroupLost>),
     /// It waited for the head, which was out of reach for so long.
     HeadLost {
         after: Duration,
@@ -95,6 +99,14 @@ pub struct Unplaceable {
 pub struct NoRoom {
     pub needs: Resources,
     pub why: String,
+}
+
+/// Which member a group has lost, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupLost {
+    pub member: u32,
+    pub size: u32,
+    pub charge: Charge,
 }
 
 /// Which program could not be started, and why.

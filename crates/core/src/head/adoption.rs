@@ -30,7 +30,9 @@ impl Head {
         let client = claim.as_ref().map_or(holder, |claim| claim.client);
         // One that is here and did not name it has given it back, or was never told of it.
         let abandoned = claim.is_none() && self.clients.contains_key(&holder);
+        let work = self.on_work_found(id, placement);
         let state = match claim {
+            _ if work == Some(true) => LeaseState::Held { slot, since: now },
             Some(Claim { broken: true, .. }) => LeaseState::Broken,
             Some(_) => LeaseState::Held { slot, since: now },
             None if earlier && !abandoned => {
@@ -43,8 +45,9 @@ impl Head {
         };
         self.leases.insert(
             lease,
-            Lease { client, node: id, shape, devices, blocked, firm: false, state, via: None },
+            Lease { client, node: id, shape, devices, blocked, firm: work.is_some(), state, via: None },
         );
+        self.holders.insert((client, lease));
         if state.is_somebodys() {
             self.hand_over(lease);
         }
@@ -73,6 +76,8 @@ impl Head {
         if let Some(LeaseState::Unclaimed { slot, .. }) = state {
             self.uncount(lease);
             let entry = self.leases.get_mut(&lease).expect("seen above");
+            self.holders.remove(&(entry.client, lease));
+            self.holders.insert((id, lease));
             (entry.client, entry.state) = (id, LeaseState::Held { slot, since: now });
             self.hand_over(lease);
             self.count(lease);
@@ -91,10 +96,8 @@ impl Head {
 
     /// Leases of an earlier start whose holder has come back without them.
     pub(super) fn end_unnamed(&mut self, id: ClientId, out: &mut Vec<Effect>) {
-        let unclaimed =
-            |lease: &Lease| lease.client == id && matches!(lease.state, LeaseState::Unclaimed { .. });
-        let leases: Vec<LeaseId> =
-            self.leases.iter().filter(|(_, lease)| unclaimed(lease)).map(|(&id, _)| id).collect();
+        let unclaimed = |lease: &LeaseId| matches!(self.leases[lease].state, LeaseState::Unclaimed { .. });
+        let leases: Vec<LeaseId> = self.leases_of(id).filter(unclaimed).collect();
         leases.into_iter().for_each(|lease| self.end(lease, out));
     }
 
@@ -157,6 +160,7 @@ impl Head {
         let Lease { client, shape, .. } = self.leases[&id];
         let holder = self.clients.get_mut(&client).expect("leases are handed to clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
+        self.note_member(id);
         self.note_hunger(client);
     }
 

@@ -17,6 +17,10 @@ impl Head {
         message: ClientToHead,
         out: &mut Vec<Effect>,
     ) {
+        if self.is_work(from) {
+            // Nobody else speaks for work.
+            return;
+        }
         if let Some(client) = self.clients.get_mut(&from) {
             client.heard = client.heard.map(|_| now);
             client.spoke = now;
@@ -36,7 +40,7 @@ impl Head {
             ClientToHead::Broken { lease } => self.on_broken(from, lease, out),
             ClientToHead::Heartbeat { beat } => self.on_client_beat(now, from, beat, out),
             // The shell answers.
-            ClientToHead::Ask { .. } => {}
+            ClientToHead::Ask { .. } | ClientToHead::Answer { .. } => {}
             ClientToHead::Placement { id, rule } => self.on_placement(from, id, rule),
             ClientToHead::Named { resources } => self.learn_names(resources),
             ClientToHead::Standing { weight, priority } => self.on_standing(from, weight, priority),
@@ -135,7 +139,11 @@ impl Head {
 
     fn on_placement(&mut self, from: ClientId, id: PlacementId, rule: Rule) {
         if let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up() && !id.is_any()) {
+            let gang = !rule.gang.is_empty();
             client.placements.entry(id).or_insert(rule);
+            if gang {
+                self.note_members(from, id);
+            }
         }
     }
 
@@ -200,9 +208,9 @@ impl Head {
     fn on_bye(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         self.end_leases(id, out);
         self.drop_claims(|_, claim| claim.client == id);
+        let last = self.leases_of(id).collect();
         if let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) {
-            let last = self.leases.iter().filter(|(_, lease)| lease.client == id).map(|(&lease, _)| lease);
-            self.going.insert(id, last.collect());
+            self.going.insert(id, last);
             client.link = ClientLink::Leaving;
             client.wants.clear();
             self.note_hunger(id);
@@ -277,7 +285,10 @@ impl Head {
     pub(super) fn forget_client(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         self.end_leases(id, out);
         self.drop_claims(|_, claim| claim.client == id);
-        self.clients.remove(&id);
+        let under = self.clients.remove(&id).and_then(|client| client.under);
+        if let Some(lease) = under {
+            self.slots.remove(&(lease, id));
+        }
         self.note_hunger(id);
         self.starving.remove(&id);
         self.rank_family(id);
@@ -293,7 +304,7 @@ impl Head {
 }
 
 impl Client {
-    fn new(now: Tick, id: ClientId, name: String) -> Client {
+    pub(super) fn new(now: Tick, id: ClientId, name: String) -> Client {
         Client {
             name,
             link: ClientLink::Up,

@@ -2,14 +2,27 @@
 //!
 //! * GA-1: no member of a gang is placed unless all that are missing are, in the same step.
 //! * GA-2: a gang that does not fit yet keeps the nodes that could hold it from those behind it in the queue.
-//! * GA-3: whoever has the leases of a gang keeps them: none is asked back.
+//! * GA-3: whoever has the leases of a gang keeps them: none is asked back for others.
+//! * GA-4: nobody sits on a part of a gang. If a member is lost on its way and no other fits, those that are there are
+//!   asked back; a client gives them back unless it had them all.
 
 use super::lineup::Class;
-use super::{Effect, Head};
+use super::{Effect, Head, LeaseState};
 use paceline_proto::placement::Order;
-use paceline_proto::{ClientId, Devices, NodeId, Resources, Shape};
+use paceline_proto::{ClientId, Devices, LeaseId, NodeId, PlacementId, Resources, Shape};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What is counted as room for a gang.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// What is free.
+    Free,
+    /// What the nodes have that take leases, as if nothing were on them.
+    Whole,
+    /// The same of all nodes that are known.
+    Ever,
+}
 
 impl Head {
     pub(super) fn is_gang(&self, client: ClientId, shape: Shape) -> bool {
@@ -59,7 +72,7 @@ impl Head {
         out: &mut Vec<Effect>,
     ) -> bool {
         let missing = self.missing(client, shape);
-        match self.fit_together(client, &missing, kept, false) {
+        match self.fit_together(client, &missing, kept, Room::Free) {
             Some(places) => {
                 for (member, node, devices) in places {
                     self.place(client, member, node, devices, out);
@@ -67,7 +80,8 @@ impl Head {
                 true
             }
             None => {
-                let could = self.fit_together(client, &missing, kept, true);
+                self.recall_members(client, shape, out);
+                let could = self.fit_together(client, &missing, kept, Room::Whole);
                 let mut by_node: BTreeMap<NodeId, Resources> = BTreeMap::new();
                 for (member, node, _) in could.into_iter().flatten() {
                     let sum = by_node.entry(node).or_default();
@@ -80,24 +94,56 @@ impl Head {
         }
     }
 
-    /// Whether all members could be placed if nothing else were here.
+    /// GA-4.
+    fn recall_members(&mut self, client: ClientId, shape: Shape, out: &mut Vec<Effect>) {
+        let held: Vec<LeaseId> = (self.members(client, shape).iter())
+            .filter_map(|(member, _)| self.clients[&client].leases.get(member))
+            .flatten()
+            .copied()
+            .filter(|lease| matches!(self.leases[lease].state, LeaseState::Held { .. }))
+            .collect();
+        held.into_iter().for_each(|lease| self.recall(lease, out));
+    }
+
+    /// A rule has become known of which the client may have leases from an earlier start of the head (GA-3).
+    pub(super) fn note_members(&mut self, client: ClientId, placement: PlacementId) {
+        let Some(known) = self.clients.get(&client) else { return };
+        let shapes = known.leases.iter().filter(|(shape, _)| shape.placement == placement);
+        let leases: Vec<LeaseId> = shapes.flat_map(|(_, leases)| leases).copied().collect();
+        for lease in leases {
+            self.uncount(lease);
+            self.note_member(lease);
+            self.count(lease);
+        }
+    }
+
+    /// The same for one lease that is in no book at the moment.
+    pub(super) fn note_member(&mut self, id: LeaseId) {
+        let lease = &self.leases[&id];
+        let firm = self.is_gang(lease.client, lease.shape);
+        self.leases.get_mut(&id).expect("seen above").firm = firm;
+    }
+
+    /// Whether all members could be placed if nothing else were here, also on nodes that are out of reach just now.
     pub(super) fn could_hold_gang(&self, client: ClientId, shape: Shape) -> bool {
         let members = self.members(client, shape).into_iter();
         let mut all: Vec<Shape> =
             members.flat_map(|(member, count)| std::iter::repeat_n(member, count as usize)).collect();
         all.sort_by(|a, b| b.cmp(a));
-        self.fit_together(client, &all, &BTreeSet::new(), true).is_some()
+        self.fit_together(client, &all, &BTreeSet::new(), Room::Ever).is_some()
     }
 
-    /// A place for each of them, side by side; `empty`: as if nothing else were on the nodes.
+    /// A place for each of them, side by side.
     fn fit_together(
         &self,
         client: ClientId,
         members: &[Shape],
         kept: &BTreeSet<NodeId>,
-        empty: bool,
+        room: Room,
     ) -> Option<Vec<(Shape, NodeId, Devices)>> {
-        let nodes = self.nodes.iter().filter(|(id, _)| self.takes_leases(**id) && !kept.contains(id));
+        let takes = |id: NodeId| room == Room::Ever || self.takes_leases(id) && !kept.contains(&id);
+        let nodes = self.nodes.iter().filter(|(id, _)| takes(**id));
+        let empty = room != Room::Free;
         let mut room: BTreeMap<NodeId, (Resources, super::devices::Books, usize)> = nodes
             .map(|(&id, node)| match empty {
                 true => (id, (node.total, node.devices.untouched(), 0)),

@@ -6,6 +6,7 @@
 //!   could run, theirs goes as it is.
 //! * LV-3: a cluster that closes grants nothing; every node, also one that comes back meanwhile, is told to go.
 
+use super::detached::Gone;
 use super::{Effect, Head, LeaseState, Node, NodeLink};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToClient, HeadToNode};
@@ -78,7 +79,8 @@ impl Head {
     pub(super) fn on_dismissed_gone(&mut self, now: Tick, id: NodeId, out: &mut Vec<Effect>) -> bool {
         let gone = self.nodes.get(&id).is_some_and(|node| node.dismissed);
         if gone {
-            self.lose_node(id, out);
+            // It was told to go; whether it has, nobody knows for certain.
+            self.lose_node(now, id, Gone::Silent { heard: now }, out);
             self.judge_all(now, out);
         }
         gone
@@ -89,6 +91,7 @@ impl Head {
         if self.closing.is_some() {
             return;
         }
+        self.forget_works(out);
         self.closing = Some(by);
         let clients: Vec<ClientId> = self.clients.keys().copied().collect();
         clients.into_iter().for_each(|client| self.tell_of_the_end(client, out));

@@ -21,6 +21,7 @@ mod adoption;
 mod check;
 mod clients;
 mod deep;
+mod detached;
 mod devices;
 mod explain;
 mod families;
@@ -36,6 +37,7 @@ mod recall;
 mod room;
 mod share;
 mod status;
+mod tangles;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -46,7 +48,7 @@ use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Met, NodeToHead};
 use paceline_proto::{
     Address, ClientId, ClusterId, Devices, Epoch, Facts, Incarnation, LeaseId, Names, NodeId, PlacementId,
-    ProgramId, Resources, Rule, Shape, SlotId, Start, Sum,
+    ProgramId, Resources, Rule, Shape, SlotId, Start, Sum, Work, WorkId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -54,6 +56,7 @@ use std::time::Duration;
 use lineup::Lineup;
 use room::Room;
 
+pub use detached::{ENDS_KEPT, Told, WorkStatus, Write, Wrote};
 pub use explain::Waits;
 pub use waits::Waiting;
 
@@ -120,6 +123,21 @@ pub enum Event {
     Close {
         by: String,
     },
+    /// Somebody wants this run. The number is the shell's.
+    Submit {
+        asker: u64,
+        work: Work,
+    },
+    /// Somebody wants the work of this name to end.
+    StopWork {
+        asker: u64,
+        name: String,
+    },
+    /// What was to be written of this work is on disk, or cannot be. Comes once for each, in their order.
+    Written {
+        work: WorkId,
+        wrote: Wrote,
+    },
     /// An alarm that was asked for.
     Tick,
 }
@@ -152,6 +170,16 @@ pub enum Effect {
     },
     /// Send a `Tick` then. Replaces what was asked for before.
     WakeAt(Tick),
+    /// Write this into the journal, then say `Written`.
+    Write {
+        work: WorkId,
+        write: Write,
+    },
+    /// Answer one that wanted work to run, or to end.
+    Told {
+        asker: u64,
+        told: Told,
+    },
 }
 
 /// The head.
@@ -172,6 +200,11 @@ pub struct Head {
     riches: BTreeMap<ClientId, waiting::Richness>,
     /// Families that had nothing for so long that they come first.
     starving: BTreeSet<ClientId>,
+    /// Who starves is not looked for before.
+    look_for_starving: Tick,
+    /// Leases whose tasks wait for each other, since when, and when that is looked for again.
+    tangled: BTreeMap<LeaseId, Tick>,
+    look_for_tangles: Tick,
     /// Clients that may not know that there is no room for them.
     untold: BTreeSet<ClientId>,
     /// Leases on their way back that are promised to nobody; those that are promised, or one of several that are; and
@@ -198,6 +231,9 @@ pub struct Head {
     /// Nodes that are gone.
     departed: BTreeMap<NodeId, Departed>,
     leases: BTreeMap<LeaseId, Lease>,
+    /// The same, by who holds them; and the slots that are clients, by the lease they work under.
+    holders: BTreeSet<(ClientId, LeaseId)>,
+    slots: BTreeSet<(LeaseId, ClientId)>,
     /// Leases of an earlier start that clients hold on nodes that have not reported yet.
     claims: BTreeMap<LeaseId, Claim>,
     /// A later start exists.
@@ -216,6 +252,8 @@ pub struct Head {
     leaving: BTreeSet<NodeId>,
     /// The cluster is ending, and who ended it.
     closing: Option<String>,
+    /// What it owns itself.
+    works: detached::Works,
 }
 
 struct Client {
@@ -312,8 +350,14 @@ struct Departed {
 }
 
 enum NodeLink {
-    Up { heard: Tick },
-    Down { until: Tick },
+    Up {
+        heard: Tick,
+    },
+    /// It may come back until then, and was there until `heard` at most.
+    Down {
+        until: Tick,
+        heard: Tick,
+    },
 }
 
 /// A client says that it holds a lease of an earlier start.
@@ -379,6 +423,9 @@ impl Head {
             rich: BTreeSet::new(),
             riches: BTreeMap::new(),
             starving: BTreeSet::new(),
+            look_for_starving: Tick::ZERO,
+            tangled: BTreeMap::new(),
+            look_for_tangles: Tick::ZERO,
             untold: BTreeSet::new(),
             loose: BTreeSet::new(),
             owed: BTreeMap::new(),
@@ -394,6 +441,8 @@ impl Head {
             going: BTreeMap::new(),
             departed: BTreeMap::new(),
             leases: BTreeMap::new(),
+            holders: BTreeSet::new(),
+            slots: BTreeSet::new(),
             claims: BTreeMap::new(),
             superseded: false,
             granted: 0,
@@ -404,6 +453,7 @@ impl Head {
             dirty: false,
             leaving: BTreeSet::new(),
             closing: None,
+            works: detached::Works::default(),
         }
     }
 
@@ -420,6 +470,9 @@ impl Head {
             Event::NodeDown(node) => self.on_node_down(now, node, out),
             Event::Drain(node) => self.on_drain(node, out),
             Event::Close { by } => self.on_close(by, out),
+            Event::Submit { asker, work } => self.on_submit(now, asker, work, out),
+            Event::StopWork { asker, name } => self.on_stop_work(now, asker, &name, out),
+            Event::Written { work, wrote } => self.on_written(now, work, wrote, out),
             Event::Tick => self.dirty = true,
         }
         if std::mem::take(&mut self.dirty) && self.closing.is_none() {
@@ -437,6 +490,7 @@ impl Head {
         if self.settled_at.is_none() {
             self.settled_at = Some(now + self.config.settle);
             self.no_later_than(now + self.config.settle);
+            self.begin_works(now);
         }
         let gap = self.alarm.on_step(now);
         if gap > Duration::ZERO {
@@ -470,12 +524,14 @@ impl Head {
         }
         for node in self.nodes.values_mut() {
             match &mut node.link {
-                NodeLink::Up { heard: at } | NodeLink::Down { until: at } => *at = *at + gap,
+                NodeLink::Up { heard } => *heard = *heard + gap,
+                NodeLink::Down { until, heard } => (*until, *heard) = (*until + gap, *heard + gap),
             }
         }
         for departed in self.departed.values_mut() {
             departed.until = departed.until + gap;
         }
+        self.works_on_gap(gap);
         self.settled_at = self.settled_at.map(|at| at + gap);
         self.deadline = self.deadline.map(|at| at + gap);
         self.next_look = self.next_look.map(|at| at + gap);
@@ -487,6 +543,7 @@ impl Head {
         self.give_up_clients(now, out);
         self.give_up_nodes(now, out);
         self.give_up_claims(now, out);
+        self.works_on_deadline(now, out);
         if let Some(at) = self.settled_at.filter(|at| *at > now) {
             self.no_later_than(at);
         } else {
@@ -514,7 +571,8 @@ impl Head {
     }
 
     fn tell_client(&self, client: ClientId, message: HeadToClient, out: &mut Vec<Effect>) {
-        if self.clients.get(&client).is_some_and(|client| !matches!(client.link, ClientLink::Down { .. })) {
+        let hears = |client: &Client| !matches!(client.link, ClientLink::Down { .. });
+        if self.clients.get(&client).is_some_and(hears) && !self.is_work(client) {
             out.push(Effect::ToClient(client, message));
         }
     }

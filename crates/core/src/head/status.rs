@@ -1,7 +1,7 @@
 //! What the head can tell about itself.
 
-use super::{Head, LeaseState, NodeLink};
-use paceline_proto::{ClientId, LeaseId, Names, NodeId, Resources, Shape};
+use super::{Head, LeaseState, NodeLink, WorkStatus};
+use paceline_proto::{Address, ClientId, LeaseId, Names, NodeId, Resources, Shape};
 
 /// The cluster as the head sees it, in the order of ids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,6 +12,8 @@ pub struct Status {
     pub leases: Vec<LeaseStatus>,
     /// What custom resources are called.
     pub names: Names,
+    /// What the head owns, what has ended first.
+    pub works: Vec<WorkStatus>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +25,8 @@ pub struct NodeStatus {
     pub reachable: bool,
     /// It was asked to finish what it runs and go.
     pub leaving: bool,
+    /// Where it takes data connections.
+    pub addresses: Vec<Address>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -47,9 +51,14 @@ impl Head {
                     free: entry.free(),
                     reachable: matches!(entry.link, NodeLink::Up { .. }),
                     leaving: self.leaving.contains(&node),
+                    addresses: entry.addresses.clone(),
                 })
                 .collect(),
-            clients: self.clients.iter().map(|(&id, client)| (id, client.name.clone())).collect(),
+            clients: (self.clients.iter())
+                .filter(|(id, _)| !self.is_work(**id))
+                .map(|(&id, client)| (id, client.name.clone()))
+                .collect(),
+            works: self.works(),
             leases: (self.leases.iter())
                 .map(|(&lease, entry)| LeaseStatus {
                     lease,

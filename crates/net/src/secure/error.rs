@@ -13,14 +13,16 @@ pub enum Error {
     Silent { address: String, doing: &'static str },
     #[error("{address} closed the connection ({doing})\nhint: what it has logged says why")]
     Closed { address: String, doing: &'static str },
-    #[error("{address} is not a head or a node of paceline")]
+    #[error(
+        "{address} is not a head or a node of paceline\nhint: something else listens there; `paceline status` on its machine shows the right port"
+    )]
     Stranger { address: String },
     #[error(
-        "{address} speaks protocol version {theirs}, this side speaks {PROTOCOL}: install the same paceline version on both"
+        "{address} speaks protocol version {theirs}, this side speaks {PROTOCOL}: install the same paceline version on both\nhint: `pip show paceline` tells which one a machine has"
     )]
     Version { address: String, theirs: u8 },
     #[error(
-        "{address} is not for this: that is the port of a node where one of a head was wanted, or the other way round"
+        "{address} is not for this: that is the port of a node where one of a head was wanted, or the other way round\nhint: programs and machines that join want the head's, 7077 unless `paceline start --port` said otherwise"
     )]
     Kind { address: String },
     #[error("{address} has too many strangers at its door\nhint: try again")]
@@ -36,20 +38,24 @@ pub enum Error {
     )]
     WrongKey { address: String },
     #[error(
-        "{address} has our key refused, but has not proved that it knows it either: it is not the cluster we look for"
+        "{address} has our key refused, but has not proved that it knows it either: it is not the cluster we look for\nhint: is the address right, and did the cluster that was there end?"
     )]
     Impostor { address: String },
     #[error(
         "{address} does not take our token: a token is good for one join within ten minutes\nhint: get another one with `paceline token` there"
     )]
     Token { address: String },
-    #[error("{address} does not take our password")]
+    #[error(
+        "{address} does not take our password\nhint: it is the one in the file that `paceline start --password-file` was given"
+    )]
     WrongPassword { address: String },
     #[error("{address} has no password\nhint: use its key file or a token")]
     NoPassword { address: String },
     #[error("{address} refuses: {text}")]
     Refused { address: String, text: String },
-    #[error("{address} is another user's (uid {theirs}, ours is {ours})")]
+    #[error(
+        "{address} is another user's (uid {theirs}, ours is {ours})\nhint: a cluster is for one user; start one of your own under another --name and --port"
+    )]
     OtherUser { address: String, theirs: u32, ours: u32 },
     #[error("{address}: {error} ({doing})")]
     Broken { address: String, doing: &'static str, error: io::Error },

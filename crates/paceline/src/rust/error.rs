@@ -207,6 +207,7 @@ impl Error {
             Outcome::NoRoom(waited) => Error::NoRoom { task, needs: Box::new(waited.needs), why: waited.why },
             Outcome::HeadLost { after } => Error::HeadLost { task, after },
             Outcome::Stopped { by } => Error::Stopped { task, by: by.into() },
+            Outcome::GroupLost(_) => unreachable!("tasks of Rust are in no group"),
             Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }
     }

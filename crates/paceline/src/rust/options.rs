@@ -100,7 +100,8 @@ impl Options {
         let needs = needs.with(Part::Gpus(gpus)).and_then(|needs| needs.with(Part::Memory(memory)));
         let needs = needs.ok_or(Error::NotANumberOfGpus { gpus })?;
         let retry_on = RetryOn::default();
-        Ok(Submission { function, shape: Shape::of(needs), retries, retry_on, timeout, priority, wait })
+        let (shape, member) = (Shape::of(needs), None);
+        Ok(Submission { function, shape, retries, retry_on, timeout, priority, wait, member })
     }
 }
 

@@ -7,6 +7,7 @@ use paceline_proto::{Bytes, Death, DeathCause, FunctionId, MemoryUse, NodeId, Ou
 mod cancel;
 mod deaths;
 mod demand;
+mod group;
 mod links;
 mod order;
 mod room;

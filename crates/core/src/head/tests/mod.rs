@@ -1,5 +1,6 @@
 //! A head with a hand on its clock, for the tests.
 
+mod detached;
 mod families;
 mod fencing;
 mod leaving;
@@ -8,7 +9,9 @@ mod needs;
 mod programs;
 mod random;
 mod reach;
+mod shares;
 mod sharing;
+mod tangles;
 
 use super::*;
 use paceline_proto::LeaseSecret;
@@ -201,10 +204,8 @@ fn welcome_node(node: NodeId) -> Effect {
 
 fn place(node: NodeId, number: u64, client: ClientId, shape: Shape) -> Effect {
     let (lease, secret) = (lease(number), secret(number));
-    Effect::ToNode(
-        node,
-        HeadToNode::Place { lease, client, shape, holder: client, secret, devices: Devices::default() },
-    )
+    let (holder, devices, once) = (client, Devices::default(), false);
+    Effect::ToNode(node, HeadToNode::Place { lease, client, shape, holder, secret, devices, once })
 }
 
 fn end(node: NodeId, number: u64) -> Effect {

@@ -166,3 +166,29 @@ fn a_gang_is_granted_all_or_none() {
     let refused = why(&bench.want(A, Shape { placement, ..ONE() }, 4));
     assert_eq!(refused, "all nodes together cannot hold the 4 members of the group at once");
 }
+
+#[test]
+fn nobody_sits_on_a_part_of_a_gang() {
+    let mut bench = Bench::new();
+    bench.hello(A, &[]);
+    bench.join(N1, 2, &[]);
+    bench.join(N2, 1, &[]);
+    let gang = vec![Member { needs: Resources::cpus(1), program: ProgramId::OWN, count: 3 }];
+    let placement = bench.rule(A, 1, Rule { gang, ..Rule::default() });
+    assert_eq!(placed_on(&bench.want(A, Shape { placement, ..ONE() }, 3)).len(), 3);
+    let mut held = 0;
+    for number in 1..=3 {
+        let on_first = bench.head.leases[&lease(number)].node == N1;
+        if on_first {
+            bench.placed(N1, number);
+            held += 1;
+        }
+    }
+    assert_eq!(held, 2);
+    let lost = bench.ended(N2, (1..=3).find(|it| bench.head.leases[&lease(*it)].node == N2).unwrap(), None);
+    assert_eq!((placed_on(&lost).len(), recalls(&lost)), (1, 0), "it fits again");
+    bench.head.leaving.insert(N2);
+    bench.head.note_room(N2);
+    let lost = bench.ended(N2, 4, None);
+    assert_eq!((placed_on(&lost).len(), recalls(&lost)), (0, 2), "GA-4");
+}

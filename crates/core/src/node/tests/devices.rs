@@ -22,7 +22,8 @@ fn with_gpus(count: u64) -> Bench {
 impl Bench {
     fn place_on(&mut self, lease: u128, client: ClientId, shape: Shape, numbers: &[usize]) -> Vec<Effect> {
         let (lease, devices) = (LeaseId(lease), set(numbers));
-        let place = HeadToNode::Place { lease, client, shape, holder: client, secret: SECRET, devices };
+        let (holder, secret, once) = (client, SECRET, false);
+        let place = HeadToNode::Place { lease, client, shape, holder, secret, devices, once };
         self.handle(Event::FromHead(place))
     }
 }

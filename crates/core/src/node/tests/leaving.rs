@@ -44,3 +44,22 @@ fn a_head_that_comes_back_is_asked_again() {
     bench.handle(Event::HeadDown);
     assert_eq!(bench.handle(Event::HeadUp).last(), Some(&LEAVING));
 }
+
+#[test]
+fn a_slot_that_is_for_one_lease_ends_with_it() {
+    let mut bench = Bench::ready(1);
+    let place = HeadToNode::Place {
+        lease: LeaseId(1),
+        client: A,
+        shape: one(),
+        holder: A,
+        secret: SECRET,
+        devices: Devices::default(),
+        once: true,
+    };
+    bench.handle(Event::FromHead(place));
+    bench.end(1);
+    let effects = bench.detached(1, 1);
+    let goes = Effect::ToSlot { slot: SlotId(1), message: NodeToSlot::Exit, connection: None };
+    assert!(effects.contains(&goes), "{effects:?}");
+}

@@ -116,6 +116,9 @@ impl Model {
                 self.closed = true;
             }
             Effect::WakeAt(_) => unreachable!("taken out by the bench"),
+            Effect::Terminate { .. } | Effect::Printed { .. } => {
+                unreachable!("no slot becomes anything here")
+            }
         }
     }
 
@@ -195,7 +198,8 @@ impl Model {
                 self.handle(Event::FromHead(message));
             }
             let secret = LeaseSecret::default();
-            let place = HeadToNode::Place { lease, client, shape, holder: client, secret, devices };
+            let once = self.random.below(5) == 0;
+            let place = HeadToNode::Place { lease, client, shape, holder: client, secret, devices, once };
             self.handle(Event::FromHead(place.clone()));
             if self.random.below(8) == 0 && self.leases.contains_key(&lease) {
                 self.handle(Event::FromHead(place));

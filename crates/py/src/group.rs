@@ -1,0 +1,70 @@
+//! Slots that a session has together or not at all.
+
+use crate::function::Function;
+use crate::session::causes;
+use crate::waiting;
+use crate::wire::Wire;
+use paceline::{Bytes, Session, Shape, Submission};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A group of slots. It is given back when it is closed, or forgotten.
+#[pyclass(frozen, module = "paceline._native")]
+pub struct Group {
+    session: Session,
+    shape: Shape,
+}
+
+impl Group {
+    pub fn new(session: Session, shape: Shape) -> Group {
+        Group { session, shape }
+    }
+}
+
+#[pymethods]
+impl Group {
+    /// A function that runs in this member.
+    #[pyo3(signature = (payload, name, member, *, wait, retries, retry_on, timeout, priority))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
+    fn function(
+        &self,
+        payload: &Bound<'_, PyBytes>,
+        name: &str,
+        member: u32,
+        wait: Option<f64>,
+        retries: u32,
+        retry_on: Vec<String>,
+        timeout: Option<f64>,
+        priority: i32,
+    ) -> Function {
+        let submission = Submission {
+            function: self.session.define(Bytes::copy_from_slice(payload.as_bytes())),
+            shape: self.shape,
+            retries,
+            retry_on: causes(&retry_on),
+            timeout: waiting::timeout(timeout).unwrap_or(Duration::ZERO),
+            priority,
+            wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
+            member: Some(member),
+        };
+        Function { session: self.session.clone(), submission, name: Arc::from(name), wire: Wire::Pickle }
+    }
+
+    /// Node, slot and host of each member, if they are all there.
+    fn places(&self) -> Option<Vec<(String, u64, Option<String>)>> {
+        let places = self.session.group_places(&self.shape)?.into_iter();
+        Some(places.map(|place| (place.node, place.slot.0, place.host)).collect())
+    }
+
+    fn close(&self) {
+        self.session.close_group(&self.shape);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.session.close_group(&self.shape);
+    }
+}
