@@ -78,7 +78,7 @@ def test_long_waits_are_announced(tmp_path: object, capsys: pytest.CaptureFixtur
 
     def announced() -> bool:
         said.append(capsys.readouterr().err)
-        return "waits for" in "".join(said)
+        return "1 task waits for" in "".join(said)
 
     with pl.connect(cpus=1):
         busy = pl.remote(hold).submit(gate)
@@ -90,7 +90,7 @@ def test_long_waits_are_announced(tmp_path: object, capsys: pytest.CaptureFixtur
         busy.result(30)
     text = "".join(said)
     assert "paceline: 1 task waits for 0.5 CPUs: of 1 node that could hold it" in text
-    assert text.count("waits for") == 1, "once"
+    assert text.count("1 task waits for") == 1, "once"
 
 
 @pytest.mark.parametrize(
