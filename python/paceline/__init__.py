@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from paceline.errors import (
         ArgumentNotSerializable,
         ClusterClosed,
+        ClusterStopped,
         ConnectionFailed,
         FunctionNotSerializable,
         GroupClosed,
@@ -72,6 +73,7 @@ __all__ = [
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
+    "ClusterStopped",
     "ConnectionFailed",
     "Current",
     "Daemon",

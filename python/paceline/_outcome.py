@@ -27,6 +27,7 @@ KINDS: dict[str, type[errors.PacelineError]] = {
     "head-lost": errors.HeadLost,
     "group-lost": errors.GroupLost,
     "closed": errors.ClusterClosed,
+    "stopped": errors.ClusterStopped,
     "not-connected": errors.NotConnected,
     "queue-full": errors.QueueFull,
     "failed": errors.RemoteError,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentNotSerializable",
     "ClusterClosed",
+    "ClusterStopped",
     "ConnectionFailed",
     "FunctionNotSerializable",
     "GroupClosed",
@@ -93,6 +94,25 @@ class ClusterClosed(PacelineError):
 
     def __init__(self, message: str = "the cluster is closed", *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
+
+
+class ClusterStopped(ClusterClosed):
+    """The cluster was stopped, by `paceline stop` or a signal to its head, before the task had ended.
+
+    `by` says who stopped it.
+    """
+
+    code = "cluster-stopped"
+
+    def __init__(self, by: str = "somebody", *, task: int = 0, function: str = "") -> None:
+        self.by = by
+        self.task = task
+        self.function = function
+        ended = f"{_task(task, function)} ended with the cluster, which" if task or function else "the cluster"
+        super().__init__(
+            f"{ended} was stopped by {by}",
+            hint="start it again with paceline start, connect again, and submit what had not ended",
+        )
 
 
 class ConnectionFailed(PacelineError, ConnectionError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lab import Capture, Lab
-from lab.cluster import Cluster, tell
+from lab.cluster import Cluster, Status, tell
+from support.waiting import wait_until
 
 MARK = b"seen only by its slot "
 
@@ -46,3 +47,40 @@ def test_a_node_behind_another_network_is_used_by_relay(lab: Lab) -> None:
     # The one in the middle copies what it cannot read.
     assert MARK not in seen
     assert seen.size > 30 * 1000 * len(MARK)
+
+
+LONELY = """
+@pl.remote
+def where():
+    return socket.gethostname()
+
+future = where.submit()
+print("submitted", flush=True)
+future.result()
+"""
+
+
+def test_a_node_that_nobody_can_pass_on_to_is_told_to_the_user(lab: Lab) -> None:
+    lab.network("office")
+    lab.network("rack")
+    head, behind, alice = lab.host("head", "office", "rack"), lab.host("behind", "rack"), lab.host("alice", "office")
+    cluster = Cluster(lab, head, "--cpus", "0")  # so it has no node that could pass anything on
+    cluster.join(behind)
+    cluster.give_key(alice)
+    cluster.wait_for_nodes("behind")
+    script = cluster.client(alice, LONELY)
+    script.said("submitted")
+    wait_until(lambda: "paceline doctor" in script.errors(), "a word about it", 20, script.transcript)
+    said = script.errors()
+    assert "behind cannot be reached from here" in said, said
+    assert f"{behind.address}:7078" in said, said
+    # Once is enough, however often it is tried again.
+    for _ in range(2):
+        tried = leases(cluster.wait_for(leases, "a lease on it", 20))
+        cluster.wait_for(lambda status, tried=tried: leases(status) - tried, "another try", 30)
+    assert script.errors().count("cannot be reached from here") == 1, script.errors()
+    script.end()
+
+
+def leases(status: Status) -> set[str]:
+    return {lease["lease"] for lease in status["leases"]}

@@ -78,8 +78,6 @@ def test_stop_leaves_nothing_on_any_host(cluster: Cluster, lab: Lab) -> None:
 def test_stop_ends_nodes_in_the_middle_of_work(cluster: Cluster, lab: Lab) -> None:
     alice = lab.hosts["alice"]
     busy = """
-    import concurrent.futures
-
     @pl.remote
     def stuck(x):
         time.sleep(600)
@@ -88,15 +86,22 @@ def test_stop_ends_nodes_in_the_middle_of_work(cluster: Cluster, lab: Lab) -> No
     print("submitted", flush=True)
     try:
         futures[0].result()
-    except (pl.PacelineError, concurrent.futures.CancelledError) as error:
+    except pl.PacelineError as error:
         print(type(error).__name__, error, flush=True)
+    try:
+        stuck(13)
+    except pl.PacelineError as error:
+        print("later:", type(error).__name__, error, flush=True)
     """
     script = cluster.client(alice, busy.replace("\n    ", "\n"))
     script.said("submitted")
     cluster.assert_encrypted("alice", "head", "node1", "node2")
     cluster.stop()
     # The client hears of it, and does not wait for what will never come.
-    script.wait(40).ok()
+    said = script.wait(40).ok().stdout
+    assert "\nClusterStopped task 1 (stuck) ended with the cluster, which was stopped by `paceline stop`" in said
+    assert "\nlater: ClusterStopped" in said
+    assert "paceline start" in said
     lab.assert_nothing_left()
 
 
@@ -115,16 +120,7 @@ def test_two_clusters_on_the_same_hosts_do_not_meet(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
-LATE = "the head counts `client_lost` from the end of the link, and cannot tell a dead process from a broken link"
-
-
-@pytest.mark.parametrize(
-    "dead",
-    [
-        pytest.param("client", marks=[pytest.mark.nightly, pytest.mark.xfail(reason=LATE, strict=False)]),
-        pytest.param("script", marks=pytest.mark.xfail(reason=LATE, strict=True)),
-    ],
-)
+@pytest.mark.parametrize("dead", [pytest.param("client", marks=pytest.mark.nightly), "script"])
 def test_what_a_client_held_is_free_when_its_machine_dies(cluster: Cluster, lab: Lab, dead: str) -> None:
     alice = lab.hosts["alice"]
     busy = """

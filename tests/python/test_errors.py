@@ -14,6 +14,7 @@ EXAMPLES: list[Exception] = [
     errors.PacelineError("message", hint="do this"),
     errors.NotConnected(),
     errors.ClusterClosed(),
+    errors.ClusterStopped("`paceline stop`", task=1, function="f"),
     errors.QueueFull(),
     errors.NoResources(needs="3 cpus", largest="2 cpus", function="f"),
     errors.TaskTimeout(task=1, function="f", timeout=2.5, attempts=2),

@@ -72,6 +72,27 @@ def test_waiting_for_room_is_bounded_if_asked_for(tmp_path: object) -> None:
         busy.result(30)
 
 
+def test_long_waits_are_announced(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+    gate = f"{tmp_path}/gate"
+    said: list[str] = []
+
+    def announced() -> bool:
+        said.append(capsys.readouterr().err)
+        return "waits for" in "".join(said)
+
+    with pl.connect(cpus=1):
+        busy = pl.remote(hold).submit(gate)
+        wait_until(busy.running, "the only slot is busy")
+        patient = pl.remote(cpus=0.5)(abs).submit(-2)
+        wait_until(announced, "it says what the task waits for")
+        open(gate, "w").close()
+        assert patient.result(30) == 2
+        busy.result(30)
+    text = "".join(said)
+    assert "paceline: 1 task waits for 0.5 CPUs: of 1 node that could hold it" in text
+    assert text.count("waits for") == 1, "once"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

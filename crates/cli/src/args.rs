@@ -35,6 +35,8 @@ pub enum Command {
     Status(Status),
     /// End a cluster: its nodes on every machine, then its head
     Stop(Stop),
+    /// Run a program on some node of a cluster, whatever becomes of this shell
+    Submit(Submit),
     /// Tell where a task is and why it waits, what a lease, client or node does, or why work waits
     Explain(Explain),
     /// Look for what could keep clusters from working on this machine
@@ -256,9 +258,74 @@ pub struct Stop {
     #[arg(long, conflicts_with = "all")]
     pub head: bool,
 
+    /// Only this program, which was submitted: the cluster goes on
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["node", "head", "all"])]
+    pub program: Option<String>,
+
     /// Every cluster of this user on this machine
     #[arg(long, conflicts_with = "name")]
     pub all: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Submit {
+    /// What to call it [default: after the program]
+    #[arg(long)]
+    pub name: Option<String>,
+
+    /// CPUs it needs, also fractions
+    #[arg(long, value_name = "NUMBER", default_value_t = 1.0)]
+    pub cpus: f64,
+
+    /// GPUs it needs, also fractions
+    #[arg(long, value_name = "NUMBER", default_value_t = 0.0)]
+    pub gpus: f64,
+
+    /// Memory it needs, and may have, as in 8G
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+
+    /// Other resources it needs, as in licence=2,disk=1
+    #[arg(long, value_name = "NAME=NUMBER,...")]
+    pub resources: Option<String>,
+
+    /// Where it runs on its node [default: this directory if the node has it, else its user's home]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub cwd: Option<String>,
+
+    /// A variable of its environment, on top of its node's; without a value, the one it has here
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub env: Vec<String>,
+
+    /// How often it is started again when it fails or its node is lost
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub restarts: u32,
+
+    /// Return when it has ended, with its exit code
+    #[arg(long)]
+    pub wait: bool,
+
+    /// The cluster's name on this machine [default: default, or the only one there is]
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+
+    /// The head's address, for a cluster on other machines
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: Option<String>,
+
+    /// File with the cluster's key
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<String>,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
+}
+
+impl Submit {
+    pub fn which(&self) -> Which {
+        Which { name: self.cluster.clone(), address: self.address.clone(), key_file: self.key_file.clone() }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -279,7 +346,7 @@ pub enum Config {
 
 #[derive(Args, Debug)]
 pub struct Logs {
-    /// `head` or a node's name [default: all of them]
+    /// `head`, a node's name, or that of a program that was submitted [default: head and all nodes]
     pub of: Option<String>,
 
     /// How many lines of each

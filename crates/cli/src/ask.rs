@@ -5,7 +5,7 @@ use crate::daemon::plan::Plan;
 use crate::failure::{Code, Failure, failed, usage};
 use crate::settings::Settings;
 use paceline_net::control;
-use paceline_net::secure::{self, Credential, Introduction, Role};
+use paceline_net::secure::{self, Credential, Dialed, Introduction, Role};
 use paceline_proto::Address;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::question::Question;
@@ -65,12 +65,21 @@ impl Target {
     }
 
     pub fn ask(&self, question: Question) -> Result<Value, Failure> {
-        let patience = if question == Question::Stop { STOPPING } else { PATIENCE };
+        self.put(self.reach()?, question)
+    }
+
+    /// A connection to the head.
+    pub fn reach(&self) -> Result<Dialed, Failure> {
         let me = Introduction::new(Role::Client, "paceline", None);
         let deadline = Instant::now() + REACHED;
         let dialed =
             secure::dial(std::slice::from_ref(&self.address), self.credential.as_ref(), &me, deadline);
-        let dialed = dialed.map_err(|error| join::failure(&error))?;
+        dialed.map_err(|error| join::failure(&error))
+    }
+
+    /// Ask over this connection.
+    pub fn put(&self, dialed: Dialed, question: Question) -> Result<Value, Failure> {
+        let patience = if question == Question::Stop { STOPPING } else { PATIENCE };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let (sender, mut receiver) = control::channel::<ClientToHead, HeadToClient>(dialed.secured)?;

@@ -44,6 +44,8 @@ enum What {
     /// With what the head itself has to say, under its name.
     Logs(Option<(String, String)>),
     Cleaned,
+    /// What this program printed, from all who have something of it.
+    Printed(String),
     /// With what the head itself has to say of that name.
     Task(TaskId, Answer),
 }
@@ -77,6 +79,18 @@ impl Gatherings {
         now: u64,
     ) -> Next {
         self.open(asker, What::Logs(own), NodeQuestion::Logs { lines }, nodes, now)
+    }
+
+    pub(crate) fn program_log(
+        &mut self,
+        asker: Asker,
+        name: &str,
+        lines: u32,
+        nodes: Vec<NodeId>,
+        now: u64,
+    ) -> Next {
+        let question = NodeQuestion::ProgramLog { name: name.into(), lines };
+        self.open(asker, What::Printed(name.into()), question, nodes, now)
     }
 
     pub(crate) fn clean_logs(&mut self, asker: Asker, nodes: Vec<NodeId>, now: u64) -> Next {
@@ -173,6 +187,16 @@ impl Gathering {
                     });
                 }
                 Ok(json!({"logs": logs}).to_string())
+            }
+            What::Printed(program) => {
+                let logs = parts.into_iter().filter_map(|(peer, part)| {
+                    let node = peer.node()?;
+                    let text = part.ok().filter(|text| !text.is_empty())?;
+                    let named = view.status.nodes.iter().find(|entry| entry.node == node);
+                    let node = named.map_or_else(|| node_name(node), |entry| entry.name.clone());
+                    Some(json!({"of": program, "node": node, "text": text}))
+                });
+                Ok(json!({"logs": logs.collect::<Vec<Value>>()}).to_string())
             }
             What::Cleaned => {
                 let failed: Vec<Value> = parts

@@ -12,6 +12,7 @@ mod links;
 mod message;
 mod report;
 mod service;
+mod works;
 
 pub use ask::Steward;
 pub use service::{End, Handle, Service, service};

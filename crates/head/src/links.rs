@@ -8,7 +8,7 @@
 
 use crate::ask::Asker;
 use crate::message::{FromHead, ToHead};
-use paceline_core::head::Event;
+use paceline_core::head::{Event, LinkEnd};
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::poll;
 use paceline_net::secure::{PeerInfo, Secured};
@@ -36,10 +36,9 @@ const DYING: Duration = Duration::from_millis(300);
 pub(crate) type LinkId = u64;
 
 /// What a link brought: a message, or its end.
-pub(crate) type Arrival = (LinkId, Option<ToHead>);
+pub(crate) type Arrival = (LinkId, Result<ToHead, LinkEnd>);
 
 /// What an arrival means.
-#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and most are events")]
 pub(crate) enum Meaning {
     Event(Event),
     Asked(Asker, Question),
@@ -81,9 +80,9 @@ impl Peer {
         }
     }
 
-    fn down(self, dead: bool) -> Event {
+    fn down(self, end: LinkEnd) -> Event {
         match self {
-            Peer::Client(client) => Event::ClientDown { client, dead },
+            Peer::Client(client) => Event::ClientDown { client, end },
             Peer::Node(node) => Event::NodeDown(node),
         }
     }
@@ -152,18 +151,18 @@ impl Links {
     pub(crate) fn on_arrival(&mut self, (id, message): Arrival) -> Vec<Meaning> {
         let Some(link) = self.links.get(&id) else { return Vec::new() };
         match (link.peer, message) {
-            (_, None) => events(self.drop_link(id)),
+            (_, Err(end)) => events(self.drop_link(id, end)),
             // Whoever may open a link may ask, also one that does nothing else (LK-3).
-            (None | Some(Peer::Client(_)), Some(ToHead::Client(ClientToHead::Ask { number, question }))) => {
+            (None | Some(Peer::Client(_)), Ok(ToHead::Client(ClientToHead::Ask { number, question }))) => {
                 vec![Meaning::Asked(Asker { link: id, number }, question)]
             }
-            (Some(Peer::Node(node)), Some(ToHead::Node(NodeToHead::Answer { number, text }))) => {
+            (Some(Peer::Node(node)), Ok(ToHead::Node(NodeToHead::Answer { number, text }))) => {
                 vec![Meaning::Answered(Peer::Node(node), number, text)]
             }
-            (Some(client @ Peer::Client(_)), Some(ToHead::Client(ClientToHead::Answer { number, text }))) => {
+            (Some(client @ Peer::Client(_)), Ok(ToHead::Client(ClientToHead::Answer { number, text }))) => {
                 vec![Meaning::Answered(client, number, text)]
             }
-            (known, Some(message)) => events(self.on_message(id, known, message)),
+            (known, Ok(message)) => events(self.on_message(id, known, message)),
         }
     }
 
@@ -172,7 +171,7 @@ impl Links {
         let peer = match known.or_else(|| Peer::introduced_by(&message)) {
             // Its introduction was on its way for longer than that of a link that was opened later (LK-1).
             Some(peer) if self.by_peer.get(&peer).is_some_and(|newer| *newer > id) => {
-                return self.drop_link(id);
+                return self.drop_link(id, LinkEnd::Lost);
             }
             Some(peer) if known.is_none() => {
                 events = self.introduce(id, peer);
@@ -184,7 +183,7 @@ impl Links {
             Some(event) => events.push(event),
             None => {
                 tracing::warn!(link = id, ?peer, "a peer said what is not its to say");
-                events.extend(self.drop_link(id));
+                events.extend(self.drop_link(id, LinkEnd::Lost));
             }
         }
         events
@@ -192,7 +191,7 @@ impl Links {
 
     fn introduce(&mut self, id: LinkId, peer: Peer) -> Vec<Event> {
         let old = self.by_peer.get(&peer).copied();
-        let events = old.map_or(Vec::new(), |old| self.drop_link(old));
+        let events = old.map_or(Vec::new(), |old| self.drop_link(old, LinkEnd::Lost));
         let link = self.links.get_mut(&id).expect("the message came over it");
         link.peer = Some(peer);
         self.by_peer.insert(peer, id);
@@ -202,7 +201,7 @@ impl Links {
         events
     }
 
-    fn drop_link(&mut self, id: LinkId) -> Vec<Event> {
+    fn drop_link(&mut self, id: LinkId, end: LinkEnd) -> Vec<Event> {
         let Some(link) = self.links.remove(&id) else { return Vec::new() };
         let Some(peer) = link.peer else { return Vec::new() };
         if self.by_peer.get(&peer) != Some(&id) {
@@ -212,13 +211,18 @@ impl Links {
         if let Peer::Client(client) = peer {
             lock(&self.outlets).remove(&client);
         }
-        vec![peer.down(link.process.as_ref().is_some_and(poll::readable))]
+        // Of a process on this machine the kernel knows better.
+        let end = link.process.as_ref().map_or(end, |process| match poll::readable(process) {
+            true => LinkEnd::Dead,
+            false => LinkEnd::Lost,
+        });
+        vec![peer.down(end)]
     }
 
     /// Close the link of a peer that the head has given up already.
     pub(crate) fn drop_peer(&mut self, peer: Peer) {
         if let Some(&id) = self.by_peer.get(&peer) {
-            self.drop_link(id);
+            self.drop_link(id, LinkEnd::Lost);
         }
     }
 
@@ -233,6 +237,14 @@ impl Links {
         if let Some(link) = self.links.get(&asker.link) {
             let message = HeadToClient::Answer { number: asker.number, text };
             link.sender.send(&FromHead::Client(message), Vec::new());
+        }
+    }
+
+    /// Where one that asks is, for people.
+    pub(crate) fn whereabouts(&self, asker: Asker) -> String {
+        match self.links.get(&asker.link).and_then(|link| link.way.address.clone()) {
+            Some(address) => format!(" from {address}"),
+            None => " on the machine of its head".into(),
         }
     }
 
@@ -281,18 +293,20 @@ async fn read(
     let mut deaf = BTreeSet::new();
     loop {
         let message = match receiver.next().await {
-            Ok(message) => message.map(|(message, _)| message),
+            Ok(Some((message, _))) => Ok(message),
+            Ok(None) if receiver.was_reset() => Err(LinkEnd::Reset),
+            Ok(None) => Err(LinkEnd::Closed),
             Err(error) => {
                 tracing::warn!(link = id, %error, "a link broke");
-                None
+                Err(LinkEnd::Lost)
             }
         };
-        if let Some(ToHead::Node(NodeToHead::Output { client, .. })) = &message
+        if let Ok(ToHead::Node(NodeToHead::Output { client, .. })) = &message
             && !has_room(*client, &outlets, &mut deaf).await
         {
             continue;
         }
-        let last = message.is_none();
+        let last = message.is_err();
         if let Some(process) = process.as_ref().filter(|_| last) {
             // A process that is killed closes its sockets a little before it is gone.
             let _ = tokio::time::timeout(DYING, process.readable()).await;

@@ -4,9 +4,10 @@
 
 use crate::ask::View;
 use crate::links::{Peer, Way};
-use paceline_core::head::{LeaseStatus, NodeStatus};
+use paceline_core::head::{LeaseStatus, NodeStatus, Status, WorkStatus};
 use paceline_proto::question::{Answer, client_name, lease_name, node_name};
-use paceline_proto::{ClientId, Names, NodeId, Resources};
+use paceline_proto::work::End;
+use paceline_proto::{ClientId, DeathCause, Names, NodeId, Resources};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -20,7 +21,58 @@ pub(crate) fn status(view: &View<'_>, parts: &BTreeMap<Peer, Answer>) -> Value {
         view.status.nodes.iter().map(|entry| node(view, entry, told.get(&entry.node))).collect();
     let clients: Vec<Value> = view.status.clients.iter().map(|(id, name)| client(view, *id, name)).collect();
     let leases: Vec<Value> = view.status.leases.iter().map(|entry| lease(view, entry, &ways)).collect();
-    json!({"cluster": view.about, "nodes": nodes, "clients": clients, "leases": leases})
+    let programs: Vec<Value> =
+        view.status.works.iter().map(|work| program(work, &view.status.names)).collect();
+    json!({"cluster": view.about, "nodes": nodes, "clients": clients, "leases": leases, "programs": programs})
+}
+
+/// What was submitted.
+pub(crate) fn programs(status: &Status) -> Value {
+    let programs: Vec<Value> = status.works.iter().map(|work| program(work, &status.names)).collect();
+    json!({"programs": programs})
+}
+
+fn program(work: &WorkStatus, names: &Names) -> Value {
+    let mut found = json!({
+        "program": work.name,
+        "number": format!("{:016x}", work.work.0),
+        "state": work.state,
+        "node": work.node,
+        "restarted": work.restarted,
+        "submitted": work.submitted,
+    });
+    let mut more = Map::new();
+    if let Some(needs) = &work.needs {
+        more.insert("needs".into(), resources(needs, names));
+    }
+    if let Some(restarts) = work.restarts {
+        more.insert("restarts".into(), json!(restarts));
+    }
+    if let Some(why) = &work.why {
+        more.insert("why".into(), json!(why));
+    }
+    if let Some((end, at)) = work.end {
+        more.insert("ended".into(), json!(at));
+        let (exit_code, signal, reason) = match end {
+            End::Died { cause: DeathCause::Exit(code), out_of_memory: false } => (Some(code), None, "exit"),
+            End::Died { cause: DeathCause::Exit(code), .. } => (Some(code), None, "memory"),
+            End::Died { cause: DeathCause::Signal(signal), out_of_memory: false } => {
+                (None, Some(signal), "signal")
+            }
+            End::Died { cause: DeathCause::Signal(signal), .. } => (None, Some(signal), "memory"),
+            End::Died { cause: DeathCause::NodeLost | DeathCause::TimedOut, .. } | End::NodeLost => {
+                (None, None, "node-lost")
+            }
+            End::Stopped => (None, None, "stopped"),
+        };
+        more.insert("exit_code".into(), json!(exit_code));
+        more.insert("signal".into(), json!(signal));
+        more.insert("reason".into(), json!(reason));
+    }
+    if let Some(object) = found.as_object_mut() {
+        object.extend(more);
+    }
+    found
 }
 
 fn node(view: &View<'_>, entry: &NodeStatus, told: Option<&Value>) -> Value {

@@ -2,16 +2,20 @@
 
 use crate::ask::{Asker, Gatherings, Next, Steward, View};
 use crate::explain;
+use crate::journal::{Journal, JournalError};
 use crate::links::{Links, Meaning, Peer};
 use crate::message::FromHead;
+use crate::report;
+use crate::works::{self, Works};
 use paceline_core::Tick;
 use paceline_core::head::{Config, Effect, Event, Head, Status};
 use paceline_net::secure::Secured;
 use paceline_net::{alarm, clock};
 use paceline_proto::control::{HeadToClient, HeadToNode};
 use paceline_proto::question::{Answer, Question, node_name};
-use paceline_proto::{Epoch, NodeId};
+use paceline_proto::{Epoch, NodeId, Work};
 use serde_json::json;
+use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -27,7 +31,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(8);
 enum Request {
     Accept(Secured),
     Status(Box<dyn FnOnce(Status) + Send>),
-    Stop,
+    Stop { by: String },
     Close,
 }
 
@@ -48,9 +52,9 @@ impl Handle {
         let _ = self.requests.send(Request::Status(Box::new(answer)));
     }
 
-    /// End the cluster: tell every node to go, then end.
-    pub fn stop(&self) {
-        let _ = self.requests.send(Request::Stop);
+    /// End the cluster: tell every node to go, then end. `by` says who wants that, for people.
+    pub fn stop(&self, by: impl Into<String>) {
+        let _ = self.requests.send(Request::Stop { by: by.into() });
     }
 
     /// End the head once it has said what it has to say.
@@ -78,6 +82,7 @@ pub struct Service {
     gatherings: Gatherings,
     /// Those who wait for the cluster's end, once it was asked for.
     stopping: Option<Vec<Asker>>,
+    works: Works,
 }
 
 /// A head and the way to reach it. What is sent before it runs is not lost.
@@ -91,6 +96,7 @@ pub fn service(config: Config) -> (Service, Handle) {
         steward: None,
         gatherings: Gatherings::default(),
         stopping: None,
+        works: Works::default(),
     };
     (service, Handle { requests: sender })
 }
@@ -100,6 +106,15 @@ impl Service {
     pub fn with_steward(mut self, steward: Box<dyn Steward>) -> Service {
         self.steward = Some(steward);
         self
+    }
+
+    /// Keep work that is submitted in this journal, and go on with what is there. Without one, nothing can be submitted.
+    pub fn with_journal(mut self, journal: Journal) -> Result<Service, JournalError> {
+        let (works, ended) = works::read(&journal)?;
+        tracing::info!(works = works.len(), "work from before");
+        self.core.restore(works, ended);
+        self.works.journal = Some(journal);
+        Ok(self)
     }
 
     /// Be the head until told to end. Runs on any tokio runtime.
@@ -119,7 +134,7 @@ impl Service {
                         }
                     }
                     Some(Request::Status(answer)) => answer(self.core.status()),
-                    Some(Request::Stop) => self.begin_stop(None, &mut links),
+                    Some(Request::Stop { by }) => self.begin_stop(None, by, &mut links),
                     Some(Request::Close) | None => closing = Some(clock::now() + FAREWELL.as_nanos() as u64),
                 },
                 // Before time passes judgement, what has arrived is handled.
@@ -168,6 +183,9 @@ impl Service {
         let now = clock::now();
         let next = match question {
             Question::Status => self.gatherings.status(asker, links.nodes(), now),
+            Question::Logs { of: Some(ref name), lines } if self.is_program(name) => {
+                self.gatherings.program_log(asker, name, lines, links.nodes(), now)
+            }
             Question::Logs { ref of, lines } => match self.nodes_of(of.as_deref()) {
                 Ok(nodes) => {
                     let own = of.as_deref().is_none_or(|of| of == "head");
@@ -181,7 +199,10 @@ impl Service {
                 self.gatherings.clean_logs(asker, links.nodes(), now)
             }
             Question::Drain { node } => Next::Answer(asker, self.drain(&node, links)),
-            Question::Stop => return self.begin_stop(Some(asker), links),
+            Question::Stop => {
+                let by = format!("`paceline stop`{}", links.whereabouts(asker));
+                return self.begin_stop(Some(asker), by, links);
+            }
             Question::Explain { what } => {
                 let status = self.core.status();
                 let answer = explain::answer(what.as_deref(), &status, &self.core.waits());
@@ -190,6 +211,12 @@ impl Service {
                     None => Next::Answer(asker, answer),
                 }
             }
+            Question::Submit { work } => return self.on_submit(asker, work, links),
+            Question::StopProgram { name } => {
+                let asker = self.works.wait(asker);
+                return self.step(Event::StopWork { asker, name }, links);
+            }
+            Question::Programs => Next::Answer(asker, Ok(report::programs(&self.core.status()).to_string())),
             Question::Token { .. } | Question::StopHead => Next::Answer(asker, self.ask_steward(&question)),
         };
         match next {
@@ -268,10 +295,10 @@ impl Service {
         Ok(json!({"draining": name, "node": node_name(node)}).to_string())
     }
 
-    fn begin_stop(&mut self, asker: Option<Asker>, links: &mut Links) {
-        tracing::info!("the cluster is stopped");
+    fn begin_stop(&mut self, asker: Option<Asker>, by: String, links: &mut Links) {
+        tracing::info!(by, "the cluster is stopped");
         self.stopping.get_or_insert_default().extend(asker);
-        self.step(Event::Close, links);
+        self.step(Event::Close { by }, links);
     }
 
     fn finish_stop(&mut self, links: &Links) {
@@ -282,23 +309,52 @@ impl Service {
         }
     }
 
+    fn on_submit(&mut self, asker: Asker, work: Work, links: &mut Links) {
+        if self.works.journal.is_none() {
+            let why = "this cluster is a part of the program that uses it: nothing outlives that program";
+            return links.answer(asker, Err(why.into()));
+        }
+        let asker = self.works.wait(asker);
+        self.step(Event::Submit { asker, work }, links);
+    }
+
+    /// Whether something was submitted by that name, and no node is called the same.
+    fn is_program(&self, name: &str) -> bool {
+        self.core.nodes_named(name).is_empty() && self.core.works().iter().any(|work| work.name == name)
+    }
+
     fn step(&mut self, event: Event, links: &mut Links) {
-        let mut effects = Vec::new();
-        self.core.handle(Tick(clock::now()), event, &mut effects);
-        for effect in effects {
-            match effect {
-                Effect::ToClient(client, message) => {
-                    links.send(Peer::Client(client), &FromHead::Client(message))
-                }
-                Effect::ToNode(node, message) => links.send(Peer::Node(node), &FromHead::Node(message)),
-                Effect::DropNode(node) => links.drop_peer(Peer::Node(node)),
-                Effect::DropClient(client) => links.drop_peer(Peer::Client(client)),
-                Effect::Superseded { by } => {
-                    tracing::error!(start = by.number(), "a later start of this head exists: this one ends");
-                    self.superseded = Some(by);
-                }
-                Effect::WakeAt(at) => self.wake = Some(at),
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let mut effects = Vec::new();
+            self.core.handle(Tick(clock::now()), event, &mut effects);
+            for effect in effects {
+                events.extend(self.perform(effect, links));
             }
         }
+    }
+
+    fn perform(&mut self, effect: Effect, links: &mut Links) -> Option<Event> {
+        match effect {
+            Effect::ToClient(client, message) => links.send(Peer::Client(client), &FromHead::Client(message)),
+            Effect::ToNode(node, message) => links.send(Peer::Node(node), &FromHead::Node(message)),
+            Effect::DropNode(node) => links.drop_peer(Peer::Node(node)),
+            Effect::DropClient(client) => links.drop_peer(Peer::Client(client)),
+            Effect::Superseded { by } => {
+                tracing::error!(start = by.number(), "a later start of this head exists: this one ends");
+                self.superseded = Some(by);
+            }
+            Effect::WakeAt(at) => self.wake = Some(at),
+            Effect::Write { work, write } => {
+                let wrote = self.works.write(work, write);
+                return Some(Event::Written { work, wrote });
+            }
+            Effect::Told { asker, told } => {
+                if let Some(asker) = self.works.found(asker) {
+                    links.answer(asker, told.map(|name| json!({"program": name}).to_string()));
+                }
+            }
+        }
+        None
     }
 }

@@ -107,3 +107,26 @@ fn a_full_disk_is_named() {
     let error = Journal::open(std::path::Path::new("/dev/full")).err().expect("there is no room");
     assert!(error.to_string().contains("/dev/full"), "{error}");
 }
+
+#[test]
+fn a_piece_of_work_has_a_record_a_note_and_an_end() {
+    let directory = Directory::new("ends");
+    let path = directory.file("journal");
+    let journal = Journal::open(&path).unwrap();
+    journal.accept(1, b"one", b"waits").unwrap();
+    journal.accept(2, b"two", b"waits").unwrap();
+    journal.note(2, b"runs").unwrap();
+    journal.end(1, b"done", 2).unwrap();
+    drop(journal);
+    let journal = Journal::open(&path).unwrap();
+    assert_eq!(journal.work().unwrap(), [(2, b"two".to_vec())]);
+    assert_eq!(journal.notes().unwrap(), [(2, b"runs".to_vec())]);
+    assert_eq!(journal.ends().unwrap(), [(1, b"done".to_vec())]);
+    for number in 3..6 {
+        journal.end(number, b"done", 2).unwrap();
+    }
+    let kept: Vec<u64> = journal.ends().unwrap().into_iter().map(|(number, _)| number).collect();
+    assert_eq!(kept, [4, 5], "the first are forgotten");
+    journal.forget(2).unwrap();
+    assert!(journal.work().unwrap().is_empty() && journal.notes().unwrap().is_empty());
+}

@@ -123,7 +123,7 @@ type Node = (Sender<NodeToHead>, Receiver<HeadToNode>, Met);
 
 async fn client(directory: &Path, client: ClientId, leases: Vec<LeaseId>, met: Option<Met>) -> Client {
     let (sender, mut receiver) = control::channel(dial(directory).await).unwrap();
-    let leases = leases.into_iter().map(|lease| Held { lease, node: NODE }).collect();
+    let leases = leases.into_iter().map(|lease| Held { lease, node: NODE, shape: Shape::cpus(1) }).collect();
     let hello = ClientToHead::Hello { client, name: String::new(), leases, met, under: None };
     sender.send(&hello, vec![]);
     let HeadToClient::Welcome { cluster, epoch } = next(&mut receiver).await else { panic!("no welcome") };

@@ -16,6 +16,7 @@ use paceline_proto::control::{
     ZygoteToNode,
 };
 use paceline_proto::frame::Decoder;
+use paceline_proto::work::LONGEST_RECORD;
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::VecDeque;
@@ -25,8 +26,9 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// Control messages are short; one that claims more than this is refused.
-const LONGEST: usize = 16 << 20;
+/// Control messages are short, but for those that carry the record of a piece of work; one that claims more than this is
+/// refused.
+const LONGEST: usize = LONGEST_RECORD + (64 << 10);
 
 /// A message that may bring descriptors.
 pub trait Carries: Message {
@@ -49,7 +51,8 @@ impl Carries for NodeToSlot {
             NodeToSlot::Bind { .. }
             | NodeToSlot::Detach { .. }
             | NodeToSlot::Exit
-            | NodeToSlot::TooDeep { .. } => 0,
+            | NodeToSlot::TooDeep { .. }
+            | NodeToSlot::Become { .. } => 0,
         }
     }
 }
@@ -100,6 +103,7 @@ impl<M: Carries> Inbox<M> {
             Got::Bytes { .. } => Ok(1),
             Got::Nothing => Err(io::ErrorKind::WouldBlock.into()),
             Got::Closed => Ok(0),
+            Got::Reset => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
 
@@ -215,7 +219,7 @@ pub fn channel<Out: Carries, In: Carries>(
     });
     let writer = Writer(tokio::spawn(write_rest(shared.clone())));
     let sender = Sender { shared: shared.clone(), _writer: Arc::new(writer), messages: PhantomData };
-    Ok((sender, Receiver { shared, inbox: Inbox::default() }))
+    Ok((sender, Receiver { shared, inbox: Inbox::default(), reset: false }))
 }
 
 struct Shared {
@@ -316,9 +320,15 @@ impl<M: Carries> Sender<M> {
 pub struct Receiver<M> {
     shared: Arc<Shared>,
     inbox: Inbox<M>,
+    reset: bool,
 }
 
 impl<M: Carries> Receiver<M> {
+    /// Whether the peer that is gone has not closed the link in order.
+    pub fn was_reset(&self) -> bool {
+        self.reset
+    }
+
     /// The next message with its descriptors; none when the peer is gone. May be cancelled without losing anything.
     pub async fn next(&mut self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
         loop {
@@ -328,7 +338,10 @@ impl<M: Carries> Receiver<M> {
             let mut ready = self.shared.socket.readable().await?;
             match ready.try_io(|_| self.shared.fill(&mut self.inbox)) {
                 Ok(Ok(0)) => return Ok(None),
-                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    self.reset = true;
+                    return Ok(None);
+                }
                 Ok(result) => drop(result?),
                 Err(_would_block) => {}
             }

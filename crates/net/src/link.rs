@@ -97,7 +97,7 @@ impl Link {
                 Got::Bytes { more: true } => Received::More,
                 Got::Bytes { more: false } => Received::All,
                 Got::Nothing => Received::Nothing,
-                Got::Closed => Received::Closed,
+                Got::Closed | Got::Reset => Received::Closed,
             });
         }
         let spare = room.spare_capacity_mut();

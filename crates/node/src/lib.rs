@@ -26,5 +26,5 @@ mod slots;
 mod words;
 mod zygote;
 
-pub use requests::{Answers, Handle, Headless, Options, Uplink};
+pub use requests::{Answers, Handle, Headless, Options, Printing, Uplink};
 pub use service::{Service, service};

@@ -16,6 +16,9 @@ use tokio::net::{TcpStream, UnixStream};
 /// How long one address of the other node is tried.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long the other node may be silent, a few times over, before the connection ends.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+
 /// Pass a data connection on to the node at these addresses.
 pub(crate) fn pass_on(client: OwnedFd, lease: LeaseId, addresses: Vec<Address>) {
     tokio::spawn(async move {
@@ -55,6 +58,7 @@ async fn connect(address: &Address) -> io::Result<Box<dyn Stream>> {
         Address::Tcp { host, port } => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
+            paceline_net::tcp::notice_silence(&stream, HEARTBEAT)?;
             Ok(Box::new(stream))
         }
         // Another node of this machine.

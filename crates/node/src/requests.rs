@@ -17,6 +17,9 @@ pub type Headless = Arc<dyn Fn() + Send + Sync>;
 /// Answers what only the process around the node knows: its logs, and more about its status, as JSON fields.
 pub type Answers = Arc<dyn Fn(&NodeQuestion) -> Answer + Send + Sync>;
 
+/// Takes what work of this name has printed.
+pub type Printing = Arc<dyn Fn(&str, &[u8]) + Send + Sync>;
+
 /// What a node needs to start.
 #[derive(Clone)]
 pub struct Options {
@@ -30,6 +33,8 @@ pub struct Options {
     pub headless: Headless,
     /// Answers the head's questions that are not about slots.
     pub answers: Option<Answers>,
+    /// Takes what work of the head's prints.
+    pub printed: Option<Printing>,
 }
 
 pub(crate) enum Request {

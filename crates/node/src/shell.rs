@@ -233,7 +233,9 @@ impl Shell {
         };
         match question {
             NodeQuestion::Status => Ok(report::status(&self.core.status(), answer(question).ok().as_deref())),
-            NodeQuestion::Logs { .. } | NodeQuestion::CleanLogs => answer(question),
+            NodeQuestion::Logs { .. } | NodeQuestion::CleanLogs | NodeQuestion::ProgramLog { .. } => {
+                answer(question)
+            }
         }
     }
 
@@ -323,6 +325,12 @@ impl Shell {
                 self.connections.remove(&connection).into_iter().for_each(opening::refuse_lease);
             }
             Effect::ForgetSlot { slot } => self.slots.forget(slot),
+            Effect::Terminate { slot } => self.slots.terminate(slot),
+            Effect::Printed { name, text, .. } => {
+                if let Some(printed) = &self.options.printed {
+                    printed(&name, &text);
+                }
+            }
             Effect::Stray { slot, text } => {
                 tracing::warn!(%slot, text = %String::from_utf8_lossy(&text), "a slot that is nobody's printed something");
             }

@@ -170,6 +170,15 @@ impl Slots {
         }
     }
 
+    /// Ask its group to end.
+    pub(crate) fn terminate(&mut self, id: SlotId) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.killed = true;
+        if let Some(pid) = slot.pid {
+            let _ = kill_process_group(pid, Signal::TERM);
+        }
+    }
+
     /// Kill it because it has the most of the memory there is.
     pub(crate) fn end_for_memory(&mut self, id: SlotId, limit: u64) {
         let Some(slot) = self.slots.get_mut(&id) else { return };

@@ -2,6 +2,8 @@
 //!
 //! * CN-1: a lease has one connection, or one is being opened, or one will be: until the lease is over.
 //! * CN-2: what could not be opened or broke is tried again after a while, which is longer each time up to [`SLOWEST`].
+//! * CN-4: a connection over which nothing arrives any more is broken, after about three heartbeats.
+//! * CN-5: of a node that could not be reached, neither directly nor by way of another, the user is told once.
 //! * CN-3: what a slot sent before its death is handed in before the death is, also if it is still on its way, but not
 //!   for longer than [`LAST_WORDS`].
 
@@ -14,10 +16,11 @@ use paceline_core::client::{Effect, Event, LeaseKey};
 use paceline_net::Link;
 use paceline_net::secure::Secured;
 use paceline_net::spin::Spinner;
+use paceline_net::tcp;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::{DeathCause, LeaseId, LeaseSecret, NodeId};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
@@ -27,6 +30,9 @@ const SLOWEST: Duration = Duration::from_secs(2);
 
 /// A connection that worked for so long has nothing to do with those that failed before it.
 const STEADY: Duration = Duration::from_secs(1);
+
+/// So many different reasons why a node is out of reach are kept.
+const MOST_REASONS: usize = 4;
 
 /// How long the death of a slot waits for the end of what it sent. Whoever waits for its tasks hears of it in less than a
 /// second.
@@ -43,6 +49,13 @@ pub(crate) struct Connecting {
     late: Vec<(Tick, LeaseKey, HeadToClient)>,
     /// After so long without a connection, the head is asked for another way.
     pub patience: Duration,
+    pub heartbeat: Duration,
+    /// When to look next whether anything arrives (CN-4).
+    next_look: Option<Tick>,
+    /// Why a lease has no connection yet.
+    reasons: HashMap<LeaseId, Vec<String>>,
+    /// Nodes of which the user knows that they are out of reach (CN-5).
+    told: HashSet<NodeId>,
     /// When the next of them is due.
     pub due: Option<Tick>,
 }
@@ -50,6 +63,11 @@ pub(crate) struct Connecting {
 #[derive(Clone, Copy)]
 struct Attempt {
     lease: LeaseId,
+    node: NodeId,
+    /// There was a connection before.
+    opened: bool,
+    /// The head was asked for another way.
+    asked: bool,
     /// How often it has failed in a row.
     failed: u32,
     /// When to try again; none while it is tried.
@@ -59,8 +77,13 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn first(lease: LeaseId) -> Attempt {
-        Attempt { lease, failed: 0, due: None, since: None }
+    fn first(lease: LeaseId, node: NodeId) -> Attempt {
+        Attempt { lease, node, opened: false, asked: false, failed: 0, due: None, since: None }
+    }
+
+    /// For the head, which is no lease. Clients do not all come back at one moment.
+    fn for_head() -> Attempt {
+        Attempt::first(LeaseId(u128::from(std::process::id())), NodeId(0))
     }
 
     /// After yet another failure.
@@ -84,10 +107,11 @@ impl State {
     ) {
         self.by_lease.insert(lease, key);
         self.host.on_granted(lease, node, secret);
-        self.try_open(key, Attempt::first(lease), more);
+        self.try_open(key, Attempt::first(lease, node), more);
     }
 
-    fn try_open(&mut self, key: LeaseKey, attempt: Attempt, more: &mut Vec<Effect<Ticket>>) {
+    fn try_open(&mut self, key: LeaseKey, mut attempt: Attempt, more: &mut Vec<Effect<Ticket>>) {
+        attempt.since.get_or_insert_with(tick);
         match self.host.open(attempt.lease) {
             Opened::Now(socket) => self.install(key, attempt, socket, more),
             Opened::Later => drop(self.connecting.leases.insert(key, Attempt { due: None, ..attempt })),
@@ -104,16 +128,26 @@ impl State {
         if self.links.len() <= key.0 {
             self.links.resize_with(key.0 + 1, || None);
         }
+        let now = tick();
+        self.connecting.reasons.remove(&attempt.lease);
+        if far {
+            // One that cannot be told so is looked at all the same.
+            let _ = tcp::notice_silence(&link, self.connecting.heartbeat);
+            let look = *self.connecting.next_look.get_or_insert(now + self.connecting.heartbeat);
+            self.no_later_than(Some(look));
+        }
         self.links[key.0] = Some(Data {
             link,
             lease: attempt.lease,
             spinner: Spinner::of_client(),
             watches_write: false,
             far,
-            since: tick(),
+            since: now,
+            node: attempt.node,
+            arrived: (0, now),
             failed: attempt.failed,
         });
-        self.core.handle(tick(), Event::LinkUp(key), more);
+        self.core.handle(now, Event::LinkUp(key), more);
     }
 
     fn open_later(&mut self, key: LeaseKey, attempt: Attempt, error: &io::Error) {
@@ -125,14 +159,64 @@ impl State {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut | io::ErrorKind::ConnectionAborted
         );
         if out_of_reach && self.host.is_distributed(attempt.lease) {
+            self.note_reason(attempt.lease, error);
             let since = *attempt.since.get_or_insert(now);
             if now.since(since) >= self.connecting.patience || error.kind() == io::ErrorKind::TimedOut {
-                attempt.since = None;
+                (attempt.since, attempt.asked) = (None, true);
                 self.say(&ClientToHead::Unreachable { lease: attempt.lease });
             }
         }
         self.connecting.leases.insert(key, attempt);
         self.no_later_than(attempt.due);
+    }
+
+    fn note_reason(&mut self, lease: LeaseId, error: &io::Error) {
+        let text = error.to_string();
+        let reason = text.lines().next().unwrap_or_default();
+        let reasons = self.connecting.reasons.entry(lease).or_default();
+        if reasons.len() < MOST_REASONS && !reasons.iter().any(|known| known == reason) {
+            reasons.push(reason.to_owned());
+        }
+    }
+
+    /// A lease is over for which no way was found (CN-5).
+    fn tell_out_of_reach(&mut self, attempt: Attempt) {
+        let Some(reasons) = self.connecting.reasons.get(&attempt.lease) else { return };
+        if !self.connecting.told.insert(attempt.node) {
+            return;
+        }
+        let name = self.names.get(&attempt.node).map_or("a node", String::as_str);
+        let text = format!(
+            "{name} cannot be reached from here, neither directly nor by way of another node, and runs nothing for this \
+             program meanwhile; {}\nhint: `paceline doctor` here and there says more, and `paceline join --advertise` names \
+             another address of that machine",
+            reasons.join("; ")
+        );
+        let warn = self.warn.clone();
+        self.notifier().push(Box::new(move || warn(&text)));
+    }
+
+    /// Links over which nothing arrives any more though something is on its way (CN-4).
+    fn look_at_links(&mut self, now: Tick) {
+        let heartbeat = self.connecting.heartbeat;
+        let mut silent = Vec::new();
+        let mut any = false;
+        for (key, data) in self.links.iter_mut().enumerate() {
+            let Some(data) = data.as_mut().filter(|data| data.far) else { continue };
+            any = true;
+            self.host.retry_direct(data.lease);
+            let Some(progress) = tcp::progress(&data.link) else { continue };
+            if progress.unacked == 0 || progress.acked != data.arrived.0 {
+                data.arrived = (progress.acked, now);
+            } else if now.since(data.arrived.1) >= heartbeat * 5 / 2 {
+                silent.push(LeaseKey(key));
+            }
+        }
+        self.connecting.next_look = any.then(|| now + heartbeat);
+        for key in silent {
+            tracing::warn!(?key, "nothing arrives at a slot any more: its connection is opened again");
+            self.stop_reading(key);
+        }
     }
 
     fn no_later_than(&mut self, at: Option<Tick>) {
@@ -152,13 +236,30 @@ impl State {
         self.act(|_, effects| effects.append(&mut more));
     }
 
+    /// A shorter way to the slot of a lease was tried. The slot serves the connection that was opened last, and what was on
+    /// its way over the other is said again.
+    fn on_direct(&mut self, lease: LeaseId, socket: Option<Secured>) {
+        self.host.on_direct(lease, socket.is_some());
+        let (Some(socket), Some(&key)) = (socket, self.by_lease.get(&lease)) else { return };
+        let Some(data) = self.links.get_mut(key.0).and_then(Option::take) else {
+            return self.on_dialed(lease, Ok(socket));
+        };
+        let _ = epoll::delete(&self.epoll, &data.link);
+        let attempt = Attempt { opened: true, ..Attempt::first(lease, data.node) };
+        drop(data);
+        self.handle(Event::LinkDown(key));
+        let mut more = Vec::new();
+        self.install(key, attempt, socket, &mut more);
+        self.act(|_, effects| effects.append(&mut more));
+    }
+
     /// The connection of a lease is of no use any more. The lease may be: its slot's end is told by the head.
     pub(crate) fn stop_reading(&mut self, key: LeaseKey) {
         let Some(data) = self.links.get_mut(key.0).and_then(Option::take) else { return };
         let _ = epoll::delete(&self.epoll, &data.link);
         let now = tick();
         let failed = if now.since(data.since) < STEADY { data.failed } else { 0 };
-        let attempt = Attempt { failed, ..Attempt::first(data.lease) };
+        let attempt = Attempt { failed, opened: true, ..Attempt::first(data.lease, data.node) };
         drop(data);
         self.open_later(key, attempt, &io::ErrorKind::ConnectionReset.into());
         self.handle(Event::LinkDown(key));
@@ -177,6 +278,10 @@ impl State {
             let _ = epoll::delete(&self.epoll, &data.link);
         }
         if let Some(lease) = opened.map(|data| data.lease).or(wanted.map(|attempt| attempt.lease)) {
+            if let Some(attempt) = wanted.filter(|attempt| attempt.asked && !attempt.opened) {
+                self.tell_out_of_reach(attempt);
+            }
+            self.connecting.reasons.remove(&lease);
             self.by_lease.remove(&lease);
             self.host.forget(lease);
         }
@@ -223,6 +328,9 @@ impl State {
             self.try_open(key, attempt, &mut more);
             self.act(|_, effects| effects.append(&mut more));
         }
+        if self.connecting.next_look.is_some_and(|at| at <= now) {
+            self.look_at_links(now);
+        }
         let late = std::mem::take(&mut self.connecting.late);
         let (over, late) = late.into_iter().partition(|(until, _, _)| *until <= now);
         self.connecting.late = late;
@@ -234,7 +342,8 @@ impl State {
         }
         let next = self.connecting.leases.values().filter_map(|attempt| attempt.due);
         let next = next.chain(self.connecting.late.iter().map(|(until, _, _)| *until));
-        let next = next.chain(self.connecting.head.and_then(|attempt| attempt.due)).min();
+        let next = next.chain(self.connecting.head.and_then(|attempt| attempt.due));
+        let next = next.chain(self.connecting.next_look).min();
         self.no_later_than(next);
     }
 
@@ -247,7 +356,7 @@ impl State {
         }
         self.handle(Event::HeadDown);
         let (since, failed) = self.connecting.head_up;
-        let first = Attempt::first(LeaseId(u128::from(std::process::id())));
+        let first = Attempt::for_head();
         if tick().since(since) >= STEADY {
             return self.reach_head(first);
         }
@@ -259,8 +368,7 @@ impl State {
     /// The machine has given up the link to the head: another is opened in a moment.
     pub(crate) fn drop_head(&mut self) {
         self.control = None;
-        let attempt =
-            Attempt { due: Some(tick()), ..Attempt::first(LeaseId(u128::from(std::process::id()))) };
+        let attempt = Attempt { due: Some(tick()), ..Attempt::for_head() };
         self.connecting.head = Some(attempt);
         self.no_later_than(attempt.due);
     }
@@ -295,6 +403,11 @@ impl Shared {
     /// How the opening of a data connection went.
     pub(crate) fn on_dialed(&self, lease: LeaseId, result: io::Result<Secured>) {
         self.on_connection(|state| state.on_dialed(lease, result));
+    }
+
+    /// Whether there is a shorter way to the slot of a lease.
+    pub(crate) fn on_direct(&self, lease: LeaseId, socket: Option<Secured>) {
+        self.on_connection(|state| state.on_direct(lease, socket));
     }
 
     /// How the opening of another link to the head went.

@@ -114,6 +114,7 @@ impl Embedded {
             // There is one link, which ends with this process.
             headless: Arc::new(|| ()),
             answers: None,
+            printed: None,
         };
         let (node_service, node) = paceline_node::service(options);
         let (ours, theirs) = fds::pair()?;

@@ -47,6 +47,12 @@ pub(crate) trait Host: Send {
     /// A lease was granted: its slot is on this node, and the secret opens the way to it.
     fn on_granted(&mut self, _lease: LeaseId, _node: NodeId, _secret: LeaseSecret) {}
 
+    /// See whether there is a shorter way to the slot than the one that is used, if that is by way of another node.
+    fn retry_direct(&mut self, _lease: LeaseId) {}
+
+    /// Whether there was.
+    fn on_direct(&mut self, _lease: LeaseId, _open: bool) {}
+
     /// The lease is over.
     fn forget(&mut self, _lease: LeaseId) {}
 

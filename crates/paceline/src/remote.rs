@@ -219,6 +219,14 @@ impl Host for Remote {
         self.routes.on_granted(lease, node, secret);
     }
 
+    fn retry_direct(&mut self, lease: LeaseId) {
+        self.routes.retry_direct(lease);
+    }
+
+    fn on_direct(&mut self, lease: LeaseId, open: bool) {
+        self.routes.on_direct(lease, open);
+    }
+
     fn forget(&mut self, lease: LeaseId) {
         self.routes.forget(lease);
     }

@@ -142,6 +142,10 @@ impl Session {
 const SLICE: Duration = Duration::from_secs(1);
 
 impl Gate {
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
     /// The task's outcome, to be.
     pub fn cell(&self) -> &Arc<Cell> {
         &self.cell
@@ -196,7 +200,7 @@ impl State {
     /// The session closes: nothing more is let in (RO-3).
     pub fn turn_away(&mut self) {
         for Parked { gate, .. } in std::mem::take(&mut self.parked) {
-            gate.complete(Outcome::Cancelled.into(), self.notifier());
+            gate.complete(self.core.closing().into(), self.notifier());
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The ways to the slots of leases that are on other machines, or at least in other processes.
 //!
+//! * RT-1: who goes by way of another node tries the direct way again, one lease of a node after the other until one gets
+//!   through, and then all of them.
+//!
 //! Owns: where nodes are, what opens each lease, and the threads that dial. Used by clients of a cluster at an address,
 //! whether they are programs or slots.
 
@@ -17,6 +20,9 @@ use std::time::{Duration, Instant};
 /// How long one attempt at a data connection may take; then another way is looked for.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How often the direct way is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+
 /// Whether the short ways of one machine are left out, as if every peer were far away.
 pub(crate) fn is_local_off() -> bool {
     std::env::var_os("PACELINE_LOCAL").is_some_and(|value| value == "off")
@@ -27,6 +33,8 @@ pub(crate) struct Routes {
     session: Weak<Shared>,
     nodes: HashMap<NodeId, Vec<Address>>,
     leases: HashMap<LeaseId, Route>,
+    /// Nodes that were out of reach: when the direct way is tried next, and whether it was open the last time (RT-1).
+    detours: HashMap<NodeId, (Instant, bool)>,
 }
 
 struct Route {
@@ -38,7 +46,13 @@ struct Route {
 
 impl Routes {
     pub(crate) fn new() -> Routes {
-        Routes { dialer: Dialer::new(), session: Weak::new(), nodes: HashMap::new(), leases: HashMap::new() }
+        Routes {
+            dialer: Dialer::new(),
+            session: Weak::new(),
+            nodes: HashMap::new(),
+            leases: HashMap::new(),
+            detours: HashMap::new(),
+        }
     }
 
     pub(crate) fn deliver_to(&mut self, session: Weak<Shared>) {
@@ -56,6 +70,7 @@ impl Routes {
                 if let Some(route) = self.leases.get_mut(lease) {
                     let usable = addresses.iter().filter(|address| !address.is_unix());
                     route.via = Some(usable.cloned().collect());
+                    self.detours.insert(route.node, (Instant::now() + AGAIN, false));
                 }
             }
             _ => {}
@@ -96,6 +111,37 @@ impl Routes {
             }
         };
         self.dialer.dial(Box::new(job)).map_or_else(Opened::Failed, |()| Opened::Later)
+    }
+
+    /// If the lease goes by way of another node, see whether it has to (RT-1).
+    pub(crate) fn retry_direct(&mut self, lease: LeaseId) {
+        let Some(route) = self.leases.get(&lease).filter(|route| route.via.is_some()) else { return };
+        let Some(addresses) = self.nodes.get(&route.node).cloned() else { return };
+        let now = Instant::now();
+        let (due, open) = self.detours.entry(route.node).or_insert((now, false));
+        if !*open && *due > now {
+            return;
+        }
+        *due = now + AGAIN;
+        let (secret, session) = (route.secret, self.session.clone());
+        let job = move || {
+            let result = secure::dial_data(&addresses, lease, secret, Instant::now() + PATIENCE);
+            if let Some(session) = session.upgrade() {
+                session.on_direct(lease, result.ok().map(|(secured, _)| secured));
+            }
+        };
+        let _ = self.dialer.dial(Box::new(job));
+    }
+
+    /// How that went.
+    pub(crate) fn on_direct(&mut self, lease: LeaseId, open: bool) {
+        let Some(route) = self.leases.get_mut(&lease) else { return };
+        if let Some(detour) = self.detours.get_mut(&route.node) {
+            detour.1 = open;
+        }
+        if open {
+            route.via = None;
+        }
     }
 
     /// Have another link to the head opened by this.

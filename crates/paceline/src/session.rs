@@ -16,7 +16,7 @@ use paceline_core::Tick;
 use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec};
 use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
-use paceline_net::secure::Secured;
+use paceline_net::secure::{Secured, Timing};
 use paceline_proto::data::Environment;
 use paceline_proto::question::{Question, client_name};
 use paceline_proto::{
@@ -199,9 +199,12 @@ impl Session {
             id: anybody()?,
         };
         let seconds = |name: &str, usual: Duration| variable_seconds(name).unwrap_or(usual);
+        // Unless the program says otherwise, as its cluster has it.
+        let usual = Timing { heartbeat: HEARTBEAT, head_lost: HEAD_LOST };
+        let usual = dialed.peer.timing.unwrap_or(usual);
         let config = Config {
-            heartbeat: seconds("PACELINE_HEARTBEAT", HEARTBEAT),
-            head_lost: seconds("PACELINE_HEAD_LOST", HEAD_LOST),
+            heartbeat: seconds("PACELINE_HEARTBEAT", usual.heartbeat),
+            head_lost: seconds("PACELINE_HEAD_LOST", usual.head_lost),
             ..Config::default()
         };
         let session = Session::open(place, config, environment, enter, print, limits)?;
@@ -258,6 +261,8 @@ impl Session {
         let mut inner = State::new(core, host, control, epoll, notices, print, aside.clone());
         // In time for another way before the lease is given up.
         inner.connecting.patience = heartbeat * 3 / 2;
+        inner.connecting.heartbeat = if heartbeat.is_zero() { HEARTBEAT } else { heartbeat };
+        inner.warn = warn.clone();
         inner.own_name.clone_from(&name);
         inner.handle(Event::HeadUp);
         let shared = Arc::new(Shared {
@@ -498,6 +503,14 @@ impl Session {
 
     pub fn is_closed(&self) -> bool {
         self.shared.closed()
+    }
+
+    /// Who ended the cluster, if it was not this program.
+    pub fn stopped_by(&self) -> Option<String> {
+        match self.shared.state.lock().inner.core.closing() {
+            Outcome::Stopped { by } => Some(by.into()),
+            _ => None,
+        }
     }
 
     pub fn status(&self) -> embedded::Status {

@@ -10,7 +10,7 @@ use crate::cell::Ticket;
 use crate::connecting::Connecting;
 use crate::host::Host;
 use crate::notify::{Notice, Notifier};
-use crate::room::Parked;
+use crate::room::{Parked, Warn};
 use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey};
 use paceline_net::kept::Kept;
@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub epoll: Arc<Kept>,
     notifier: Arc<Notifier>,
     print: Print,
+    /// Tells the user something in one line.
+    pub warn: Warn,
     /// Links with calls that wait for company.
     unsent: Vec<LeaseKey>,
     /// Questions to the head that wait for their answers.
@@ -88,6 +90,9 @@ pub(crate) struct Data {
     /// What was sent over it may still be on its way when the death of its slot is known.
     pub far: bool,
     pub since: Tick,
+    pub node: NodeId,
+    /// How much of what was sent has arrived, and since when it is no more.
+    pub arrived: (u64, Tick),
     /// How many attempts had failed in a row before it was here.
     pub failed: u32,
 }
@@ -116,6 +121,7 @@ impl State {
             epoll,
             notifier,
             print,
+            warn: Arc::new(|_| ()),
             unsent: Vec::new(),
             asking: HashMap::new(),
             names: HashMap::new(),
@@ -174,6 +180,13 @@ impl State {
             Effect::DropHead => self.drop_head(),
             Effect::Open { key, lease, node, secret } => self.open(key, lease, node, secret, more),
             Effect::Close { key } => self.close_link(key),
+            Effect::Abandoned { lease, node } => {
+                tracing::warn!(
+                    ?lease,
+                    ?node,
+                    "neither this slot nor the head can be reached: its calls run elsewhere"
+                );
+            }
             Effect::Send { key, now } => self.send(key, now),
             Effect::Finished { ticket, task: _, outcome } => {
                 self.ended += 1;
@@ -182,7 +195,16 @@ impl State {
             }
             Effect::Started { ticket } => ticket.started(),
             Effect::WakeAt(at) => self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at))),
+            Effect::Waits { tasks, why } => self.say_what_is_waited_for(tasks, &why),
         }
+    }
+
+    /// By the callback thread: whoever holds the lock must not meet the user's code.
+    fn say_what_is_waited_for(&self, tasks: usize, why: &str) {
+        let tasks = if tasks == 1 { "1 task waits".to_owned() } else { format!("{tasks} tasks wait") };
+        let text = format!("{tasks} for {why} (hint: wait= bounds how long a task waits for room)");
+        let warn = self.warn.clone();
+        self.notifier.push(Box::new(move || warn(&text)));
     }
 
     pub fn say(&mut self, message: &ClientToHead) {
@@ -335,10 +357,10 @@ impl State {
                 self.say(&ClientToHead::Answer { number, text });
             }
             HeadToClient::Over => self.over = true,
-            HeadToClient::Bye if self.host.outlives_us() => {
+            HeadToClient::Bye { by } if self.host.outlives_us() => {
                 self.gone = true;
+                self.act(|core, effects| core.stop(&by, effects));
                 self.turn_away();
-                self.act(|core, effects| core.close(effects));
             }
             HeadToClient::Via { lease, .. } => {
                 self.on_other_way(lease);

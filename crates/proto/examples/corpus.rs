@@ -10,10 +10,11 @@ use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, To
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::placement::Member;
 use paceline_proto::question::{ClientQuestion, NodeQuestion, Question};
+use paceline_proto::work::Command;
 use paceline_proto::{
     Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts, FunctionId,
     Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, OutOfMemory, Part, PlacementId, ProgramId,
-    Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, open,
+    Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work, open, work,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -131,12 +132,13 @@ fn control(out: &mut Vec<Vec<u8>>) {
     let addresses = vec![Address::Unix("paceline-77".into()), Address::tcp("alpha", 7078)];
     let met = Met { cluster: ClusterId(1), epoch: Epoch(2) };
     let secret = LeaseSecret([7; 32]);
+    let command = Command { arguments: vec!["python".into(), "train.py".into()], ..Command::default() };
     messages!(
         out,
         ClientToHead::Hello {
             client,
             name: "nightly".into(),
-            leases: vec![Held { lease, node }],
+            leases: vec![Held { lease, node, shape: Shape::cpus(1) }],
             met: Some(met),
             under: Some(lease)
         },
@@ -149,9 +151,17 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Broken { lease },
         ClientToHead::Heartbeat { beat: 7 },
         ClientToHead::Ask { number: 3, question: Question::Logs { of: Some("ada".into()), lines: 50 } },
+        ClientToHead::Ask {
+            number: 4,
+            question: Question::Submit {
+                work: Work { name: "train".into(), start: work::to_bytes(&command), ..Work::default() }
+            }
+        },
+        ClientToHead::Ask { number: 5, question: Question::StopProgram { name: "train".into() } },
         ClientToHead::Placement { id: PlacementId(3), rule },
         ClientToHead::Named { resources: vec!["license".into()] },
         ClientToHead::Standing { weight: 2, priority: -1 },
+        ClientToHead::Reopening,
         ClientToHead::Answer { number: 5, text: Ok("{}".into()) },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape, secret },
@@ -167,7 +177,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Via { lease, node, addresses: addresses.clone() },
         HeadToClient::Heartbeat { beat: 7 },
         HeadToClient::Answer { number: 3, text: Ok("{}".into()) },
-        HeadToClient::Bye,
+        HeadToClient::Bye { by: "paceline stop on this machine".into() },
         HeadToClient::Over,
         NodeToHead::Join {
             node,
@@ -205,15 +215,27 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToNode::End { lease },
         HeadToNode::Bye,
         HeadToNode::Relay { lease, addresses },
+        HeadToNode::TooDeep { lease },
         HeadToNode::Heartbeat { beat: 7 },
         HeadToNode::Heard { lease },
         HeadToNode::Ask { number: 4, question: NodeQuestion::Status },
+        HeadToNode::Ask { number: 5, question: NodeQuestion::ProgramLog { name: "train".into(), lines: 9 } },
+        HeadToNode::Run {
+            lease,
+            holder: client,
+            shape,
+            devices,
+            name: "train".into(),
+            start: work::to_bytes(&command),
+            within: Duration::from_secs(60),
+        },
         NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true, devices },
         NodeToSlot::Attach { lease, secret: None },
         NodeToSlot::Attach { lease, secret: Some(secret) },
         NodeToSlot::Detach { lease },
         NodeToSlot::Exit,
         NodeToSlot::TooDeep { lease },
+        NodeToSlot::Become { start: work::to_bytes(&command), variables: vec![("A".into(), "1".into())] },
         SlotToNode::Ready { slot, pid: 4711 },
         SlotToNode::Detached { lease },
         SlotToNode::Blocked { lease, blocked: false },

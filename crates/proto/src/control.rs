@@ -15,6 +15,7 @@ use crate::program::{Start, StartError};
 use crate::question::{Answer, ClientQuestion, NodeQuestion, Question};
 use crate::resources::{Devices, Resources, Shape};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Client to head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -47,6 +48,8 @@ pub enum ClientToHead {
     /// How much this client counts when there is not enough for all: its share goes by the weight, and whoever has the
     /// higher priority comes first.
     Standing { weight: u32, priority: i32 },
+    /// The client lets go of this link, and opens another: its end says nothing about the client.
+    Reopening,
     /// The answer to the head's question of this number.
     Answer { number: u64, text: Answer },
 }
@@ -122,8 +125,10 @@ pub enum HeadToClient {
         number: u64,
         text: Answer,
     },
-    /// The cluster is closing: nothing more comes of it.
-    Bye,
+    /// The cluster is closing: nothing more comes of it. `by` says who ended it, for people.
+    Bye {
+        by: String,
+    },
     /// A request for leases of this shape has waited for a while; `why` says for what, for people.
     Waits {
         shape: Shape,
@@ -226,6 +231,24 @@ pub enum HeadToNode {
         number: u64,
         question: NodeQuestion,
     },
+    /// The task under this lease waits for what can run nowhere but in its own slot.
+    TooDeep {
+        lease: LeaseId,
+    },
+    /// The same as `Place`, of work that the head owns: the slot becomes it. `holder` stands for the work itself.
+    Run {
+        lease: LeaseId,
+        holder: ClientId,
+        shape: Shape,
+        devices: Devices,
+        name: String,
+        /// How it is started; only the slot reads it.
+        #[serde(with = "serde_bytes")]
+        start: Vec<u8>,
+        /// Without a sign of the head for this long it ends, whatever else the node does: by then the head may have it
+        /// run elsewhere.
+        within: Duration,
+    },
 }
 
 /// A start of the head whose word counted: leases are from it, and an earlier one of the same cluster is no head any
@@ -241,6 +264,7 @@ pub struct Met {
 pub struct Held {
     pub lease: LeaseId,
     pub node: NodeId,
+    pub shape: Shape,
 }
 
 /// A lease as its node knows it.
@@ -282,6 +306,12 @@ pub enum NodeToSlot {
     Exit,
     /// Too many tasks wait for others on this node already: this one keeps its CPUs and must get on by itself.
     TooDeep { lease: LeaseId },
+    /// Become what this says, with these variables in the environment.
+    Become {
+        #[serde(with = "serde_bytes")]
+        start: Vec<u8>,
+        variables: Vec<(String, String)>,
+    },
 }
 
 /// Slot to node.

@@ -14,6 +14,14 @@ pub struct Death {
     pub finished: Seq,
 }
 
+impl Death {
+    /// What is said when nobody can tell how a slot ended.
+    pub fn of_lost_node() -> Death {
+        let (cause, out_of_memory) = (DeathCause::NodeLost, OutOfMemory::No);
+        Death { cause, out_of_memory, running: None, finished: Seq(0) }
+    }
+}
+
 /// Why a slot is no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum DeathCause {

@@ -87,6 +87,12 @@ id!(
     "placement-"
 );
 
+id!(
+    /// A piece of work that the head owns; never used again, whichever start of the head gave it.
+    WorkId(u64),
+    "work-"
+);
+
 impl PlacementId {
     /// Any node that has room.
     pub const ANY: PlacementId = PlacementId(0);

@@ -22,6 +22,7 @@ pub mod program;
 pub mod question;
 pub mod resources;
 pub mod version;
+pub mod work;
 
 pub use address::{Address, Way};
 pub use bytes::Bytes;
@@ -29,8 +30,9 @@ pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;
 pub use ids::{
     ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId,
-    ProgramId, Seq, SlotId, TaskId,
+    ProgramId, Seq, SlotId, TaskId, WorkId,
 };
 pub use placement::{Device, Facts, Rule};
 pub use program::{Start, StartError};
 pub use resources::{CustomName, Devices, Names, Part, Resources, Shape, Sum};
+pub use work::Work;

@@ -4,6 +4,7 @@
 //! number, as JSON text or as a sentence that says why there is none.
 
 use crate::ids::{ClientId, LeaseId, NodeId, TaskId};
+use crate::work::Work;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -26,6 +27,12 @@ pub enum Question {
     Token { reusable: bool },
     /// End the head alone: nodes wait for another one.
     StopHead,
+    /// Run this, whatever becomes of the asker. Answered when it is in the journal.
+    Submit { work: Work },
+    /// What was submitted, and what became of it.
+    Programs,
+    /// End this one. Answered once it is told so.
+    StopProgram { name: String },
 }
 
 /// Asked of a node by its head.
@@ -38,6 +45,11 @@ pub enum NodeQuestion {
         lines: u32,
     },
     CleanLogs,
+    /// The last lines that a submitted program printed here.
+    ProgramLog {
+        name: String,
+        lines: u32,
+    },
 }
 
 /// Asked of a client by its head.

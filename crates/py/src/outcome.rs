@@ -67,6 +67,11 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
             fields.set_item("after", after.as_secs_f64())?;
             Err(lost(py, "head-lost", &fields))
         }
+        Outcome::Stopped { by } => {
+            let fields = fields(py, of)?;
+            fields.set_item("by", by.as_ref())?;
+            Err(lost(py, "stopped", &fields))
+        }
         Outcome::NoRoom(waited) => {
             let fields = fields(py, of)?;
             fields.set_item("needs", waited.needs.to_string())?;

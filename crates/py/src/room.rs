@@ -3,7 +3,7 @@
 use crate::function::Function;
 use crate::future::FutureBase;
 use crate::waiting;
-use paceline::{Cell, Full, Waiter, in_callback};
+use paceline::{Cell, Full, Session, Waiter, in_callback};
 use pyo3::intern;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub fn wait(py: Python<'_>, function: &Function, full: Full) -> PyResult<Arc<Cel
             }
         }
     }
-    if gate.is_in() { Ok(gate.cell().clone()) } else { Err(closed(py)) }
+    if gate.is_in() { Ok(gate.cell().clone()) } else { Err(closed(py, &function.session)) }
 }
 
 /// How often to look whether the cluster has ended.
@@ -56,7 +56,7 @@ impl Gate {
     }
 
     fn pass_through(&self, py: Python<'_>) -> PyResult<()> {
-        if self.gate.is_in() { Ok(()) } else { Err(closed(py)) }
+        if self.gate.is_in() { Ok(()) } else { Err(closed(py, self.gate.session())) }
     }
 
     fn withdraw(&self) {
@@ -81,9 +81,11 @@ pub fn offer<'py>(
     Ok((future, Some(Gate { gate })))
 }
 
-fn closed(py: Python<'_>) -> PyErr {
-    let made = py
-        .import(intern!(py, "paceline.errors"))
-        .and_then(|module| module.getattr(intern!(py, "ClusterClosed"))?.call0());
+/// The task was not let in, because the session is closed.
+fn closed(py: Python<'_>, session: &Session) -> PyErr {
+    let made = py.import(intern!(py, "paceline.errors")).and_then(|module| match session.stopped_by() {
+        Some(by) => module.getattr(intern!(py, "ClusterStopped"))?.call1((by,)),
+        None => module.getattr(intern!(py, "ClusterClosed"))?.call0(),
+    });
     made.map_or_else(|error| error, PyErr::from_value)
 }

@@ -1,25 +1,31 @@
 //! Prints what a step of the head and a task of the client cost in clusters of several sizes: `make scale`.
 
-use paceline_sim::scale::{self, Figures};
+use paceline_sim::scale::{self, Figures, World};
+
+const HEAD: [&str; 6] = ["nodes", "leases", "events", "events/s", "ns/event", "MB"];
+const CLIENT: [&str; 6] = ["leases", "leases", "tasks", "tasks/s", "ns/task", "MB"];
 
 fn main() {
     let events = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
-    println!("head: 1,000 clients that want more than there is");
-    println!(
-        "{:>8} {:>8} {:>10} {:>12} {:>10} {:>10}",
-        "nodes", "leases", "events", "events/s", "ns/event", "MB"
-    );
-    for nodes in [100, 500, 1000, 5000] {
-        show(scale::head(nodes, 1000, events));
+    let sizes = [(100, 10), (100, 1000), (500, 1000), (1000, 1000), (5000, 10), (5000, 1000)];
+    for (nodes, clients) in sizes {
+        println!("head: {nodes} nodes join, and {clients} clients want more than there is");
+        title(HEAD);
+        let mut world = World::new(nodes, clients);
+        show(world.start);
+        println!("head: they give leases back and get others");
+        show(world.churn(events));
     }
-    println!("client:");
-    println!(
-        "{:>8} {:>8} {:>10} {:>12} {:>10} {:>10}",
-        "leases", "leases", "tasks", "tasks/s", "ns/task", "MB"
-    );
+    println!("client: so many leases, a task at a time on each");
+    title(CLIENT);
     for leases in [10, 100, 1000, 15_000] {
         show(scale::client(leases, events));
     }
+}
+
+fn title(words: [&str; 6]) {
+    let [size, leases, count, rate, each, memory] = words;
+    println!("{size:>8} {leases:>8} {count:>10} {rate:>12} {each:>10} {memory:>10}");
 }
 
 fn show(figures: Figures) {
@@ -32,7 +38,7 @@ fn show(figures: Figures) {
     );
 }
 
-/// The most memory this process had, in bytes.
+/// The most memory this process has had, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -11,7 +11,7 @@ use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, FunctionId, LeaseId, LeaseSecret, ProgramId, Shape, Start};
+use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, ProgramId, Shape, Start};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -161,6 +161,11 @@ impl Sim {
                     self.close_end(link, End::Near);
                 }
             }
+            Effect::Abandoned { lease, .. } => {
+                self.note(|_| format!("client {client} gives up {lease:?} without a head"));
+                self.ledger.tally.abandoned += 1;
+                self.ledger.on_ended(lease, &Death::of_lost_node());
+            }
             Effect::Send { key, now } => self.client_sends(client, key, now),
             Effect::Finished { ticket, task, outcome } => {
                 self.note(|_| format!("{task:?} of client {client} ends: {outcome:?}"));
@@ -176,6 +181,9 @@ impl Sim {
                 let known = !self.ledger.entries[ticket].runs.is_empty();
                 assert!(known, "task {ticket} is said to run and never did");
                 self.ledger.tally.started += 1;
+            }
+            Effect::Waits { tasks, why } => {
+                self.note(|_| format!("{tasks} tasks of client {client} wait for {why}"))
             }
             Effect::WakeAt(at) => {
                 let wake = self.clients[client].wake;
@@ -201,7 +209,8 @@ impl Sim {
             | ClientToHead::Program { .. }
             | ClientToHead::Release { .. }
             | ClientToHead::Broken { .. }
-            | ClientToHead::Heartbeat { .. } => Repeat::Later,
+            | ClientToHead::Heartbeat { .. }
+            | ClientToHead::Reopening => Repeat::Later,
             ClientToHead::Unreachable { .. } => Repeat::AtOnce,
             ClientToHead::Bye | ClientToHead::Ask { .. } | ClientToHead::Answer { .. } => Repeat::Never,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
@@ -267,7 +276,7 @@ impl Sim {
             | HeadToClient::Answer { .. }
             | HeadToClient::Ask { .. }
             | HeadToClient::Over
-            | HeadToClient::Bye
+            | HeadToClient::Bye { .. }
             | HeadToClient::Unplaceable { .. }
             | HeadToClient::Waits { .. } => {}
         }

@@ -1,6 +1,6 @@
 //! What goes wrong, and how often.
 
-use crate::link::{End, Kind, LinkId};
+use crate::link::{End, Kind, Link, LinkId};
 use crate::process::Life;
 use crate::random::Random;
 use crate::world::{Event, Sim};
@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     pub bad_zygotes: u64,
     /// Share of messages between client and slot after which their link breaks: it breaks most when it is used most.
     pub cuts: u64,
+    /// Share of what a head writes that the disk does not take.
+    pub full_disk: u64,
     kinds: Vec<Fault>,
     every: Duration,
 }
@@ -57,9 +59,13 @@ enum Fault {
     CutOffPair,
     /// As [`Fault::Partition`], for longer than anybody waits.
     LongPartition,
+    /// Somebody tells the head to let a node go.
+    DrainNode,
+    /// A node asks to go, and does not wait for ever.
+    NodeLeaves,
 }
 
-const KINDS: [Fault; 24] = [
+const KINDS: [Fault; 26] = [
     Fault::KillAny,
     Fault::KillRunning,
     Fault::KillUnsent,
@@ -84,6 +90,8 @@ const KINDS: [Fault; 24] = [
     Fault::CutOffClient,
     Fault::CutOffPair,
     Fault::LongPartition,
+    Fault::DrainNode,
+    Fault::NodeLeaves,
 ];
 
 /// How many clients there ever are.
@@ -97,10 +105,18 @@ impl Plan {
         Plan {
             active: true,
             bad_zygotes: if share > 0 { random.pick(&[0, 0, 30]) } else { 0 },
+            full_disk: 0,
             cuts: if kinds.contains(&Fault::CutData) { random.within(0..4) } else { 0 },
             kinds,
             every: Duration::from_millis(every),
         }
+    }
+}
+
+impl Plan {
+    /// Two heads from copies of one journal each have the work that is in it, and nobody can keep both from running it.
+    pub fn has_rivals(&self) -> bool {
+        self.kinds.contains(&Fault::Rival)
     }
 }
 
@@ -195,6 +211,15 @@ impl Sim {
                 let with_data = self.random.percent(50);
                 self.partition(node, until, with_data);
             }
+            Fault::DrainNode => {
+                let node = self.random.below(self.nodes.len());
+                self.drain_node(node);
+            }
+            Fault::NodeLeaves => {
+                let node = self.random.below(self.nodes.len());
+                let within = self.random.span(Duration::from_millis(1)..self.settings.node.heartbeat * 4);
+                self.node_leaves(node, within);
+            }
         }
     }
 
@@ -244,6 +269,9 @@ impl Sim {
 
     pub(crate) fn gives_up(&mut self, link: LinkId) {
         let now = self.now;
+        if self.links.get(link).is_some_and(Link::is_silent) {
+            return self.reset_link(link, End::Far);
+        }
         if let Some(entry) = self.links.get_mut(link).filter(|link| link.stalled_until > now) {
             entry.stalled_until = now;
             self.break_link(link);

@@ -1,12 +1,13 @@
 //! The head's shell.
 
 use crate::link::{End, LinkId, Repeat};
+use crate::works::Shelf;
 use crate::world::{Event as Happening, Machine, Sim};
 use paceline_core::Tick;
-use paceline_core::head::{Config, Effect, Event, Head};
+use paceline_core::head::{Config, Effect, Event, Head, LinkEnd};
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead};
 use paceline_proto::{ClientId, Epoch, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// A place where a head runs, and may be started again.
@@ -27,6 +28,7 @@ pub(crate) struct HeadHost {
 #[derive(Clone, Default)]
 pub(crate) struct Disk {
     epoch: Epoch,
+    shelf: Shelf,
 }
 
 impl HeadHost {
@@ -43,6 +45,14 @@ impl HeadHost {
 
     pub fn first() -> HeadHost {
         HeadHost::new(Disk::default())
+    }
+
+    pub fn shelf(&mut self) -> &mut Shelf {
+        &mut self.disk.shelf
+    }
+
+    pub fn shelf_ref(&self) -> &Shelf {
+        &self.disk.shelf
     }
 }
 
@@ -66,7 +76,11 @@ impl Sim {
         for link in self.links_of(|kind| kind.head() == Some(at)) {
             self.reset_link(link, End::Far);
         }
-        self.heads[at].core = Some(Head::new(config));
+        let mut core = Head::new(config);
+        let Shelf { works, ended } = self.heads[at].disk.shelf.clone();
+        let works = works.into_iter().map(|(id, (work, standing))| (id, work, standing)).collect();
+        core.restore(works, ended.into_iter().collect());
+        self.heads[at].core = Some(core);
         self.head_handles(at, Event::Tick);
     }
 
@@ -103,6 +117,14 @@ impl Sim {
         self.head_starts(1);
     }
 
+    /// Somebody wants this node to finish what it runs and go.
+    pub(crate) fn drain_node(&mut self, node: usize) {
+        let (Some(head), id) = (self.some_head(), self.nodes[node].id) else { return };
+        self.ledger.tally.leaving += 1;
+        self.note(|sim| format!("head {head} is to let node {} go", sim.nodes[node].name));
+        self.head_handles(head, Event::Drain(id));
+    }
+
     pub(crate) fn heads_alive(&self) -> Vec<usize> {
         (0..self.heads.len()).filter(|at| self.heads[*at].core.is_some()).collect()
     }
@@ -113,26 +135,30 @@ impl Sim {
         if alive.len() < 2 { alive.first().copied() } else { Some(self.random.pick(&alive)) }
     }
 
-    fn head_handles(&mut self, at: usize, event: Event) {
+    pub(crate) fn head_handles(&mut self, at: usize, event: Event) {
         let now = self.now;
-        let Some(core) = &mut self.heads[at].core else { return };
-        let mut effects = Vec::new();
-        core.handle(now, event, &mut effects);
-        self.touch(Machine::Head(at));
-        for effect in effects {
-            match &mut self.heads[at].doomed {
-                Some(0) => {
-                    let pause = self.random.span(Duration::from_millis(1)..self.settings.head.heartbeat * 4);
-                    return self.head_dies(at, false, Some(pause));
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let Some(core) = &mut self.heads[at].core else { return };
+            let mut effects = Vec::new();
+            core.handle(now, event, &mut effects);
+            self.touch(Machine::Head(at));
+            for effect in effects {
+                match &mut self.heads[at].doomed {
+                    Some(0) => {
+                        let pause =
+                            self.random.span(Duration::from_millis(1)..self.settings.head.heartbeat * 4);
+                        return self.head_dies(at, false, Some(pause));
+                    }
+                    Some(left) => *left -= 1,
+                    None => {}
                 }
-                Some(left) => *left -= 1,
-                None => {}
+                events.extend(self.head_performs(at, effect));
             }
-            self.head_performs(at, effect);
         }
     }
 
-    fn head_performs(&mut self, at: usize, effect: Effect) {
+    fn head_performs(&mut self, at: usize, effect: Effect) -> Option<Event> {
         match effect {
             Effect::ToClient(client, message) => self.head_tells_client(at, client, &message),
             Effect::ToNode(node, message) => self.head_tells_node(at, node, &message),
@@ -161,7 +187,13 @@ impl Sim {
                 let late = self.lateness();
                 self.agenda.add(wake + late, Happening::WakeHead { head: at, at: wake });
             }
+            Effect::Write { work, write } => {
+                let wrote = self.head_writes(at, work, write);
+                return Some(Event::Written { work, wrote });
+            }
+            Effect::Told { asker, told } => self.submitter_is_told(at, asker, &told),
         }
+        None
     }
 
     pub(crate) fn wake_head(&mut self, head: usize, at: Tick) {
@@ -186,7 +218,7 @@ impl Sim {
             | HeadToClient::Answer { .. }
             | HeadToClient::Ask { .. }
             | HeadToClient::Over
-            | HeadToClient::Bye
+            | HeadToClient::Bye { .. }
             | HeadToClient::Waits { .. }
             | HeadToClient::Output { .. } => Repeat::Never,
         };
@@ -203,8 +235,10 @@ impl Sim {
     fn head_tells_node(&mut self, at: usize, node: NodeId, message: &HeadToNode) {
         let repeat = match message {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
-            HeadToNode::Place { .. } | HeadToNode::Relay { .. } => Repeat::AtOnce,
-            HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } => Repeat::Later,
+            HeadToNode::Place { .. } | HeadToNode::Run { .. } | HeadToNode::Relay { .. } => Repeat::AtOnce,
+            HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } | HeadToNode::TooDeep { .. } => {
+                Repeat::Later
+            }
             HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };
         if !matches!(message, HeadToNode::Heartbeat { .. }) {
@@ -230,7 +264,7 @@ impl Sim {
             match self.heads[at].clients.get(&id) {
                 // The end of an older link is reported first.
                 Some(&older) if older < link => {
-                    self.head_handles(at, Event::ClientDown { client: id, dead: false });
+                    self.head_handles(at, Event::ClientDown { client: id, end: LinkEnd::Lost });
                 }
                 // This is the older one: what it says was overtaken.
                 Some(&newer) if newer > link => return self.close_end(link, End::Far),
@@ -244,11 +278,19 @@ impl Sim {
     }
 
     pub(crate) fn head_loses_client(&mut self, at: usize, link: LinkId, client: usize) {
-        let (id, dead) = (self.clients[client].id, !self.clients[client].alive);
+        let id = self.clients[client].id;
         if self.heads[at].clients.get(&id) == Some(&link) {
             self.heads[at].clients.remove(&id);
-            self.note(|_| format!("head {at}: the link of {id:?} is down, dead: {dead}"));
-            self.head_handles(at, Event::ClientDown { client: id, dead });
+            // Of a process on its own machine the head knows whether it lives; between machines a break looks like anything.
+            let far = !self.settings.client.heartbeat.is_zero();
+            let end = match (self.clients[client].alive, far) {
+                (false, false) => LinkEnd::Dead,
+                (true, false) => LinkEnd::Lost,
+                (false, true) => self.random.pick(&[LinkEnd::Closed, LinkEnd::Reset]),
+                (true, true) => self.random.pick(&[LinkEnd::Closed, LinkEnd::Reset, LinkEnd::Lost]),
+            };
+            self.note(|_| format!("head {at}: the link of {id:?} is down: {end:?}"));
+            self.head_handles(at, Event::ClientDown { client: id, end });
         }
     }
 

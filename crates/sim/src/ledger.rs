@@ -258,6 +258,7 @@ impl Ledger {
                 assert!(job.member.is_some() || !refused.needs.fits_in(&refused.largest), "{id:?} fits");
                 tally.unplaceable += 1;
             }
+            Outcome::Stopped { .. } => unreachable!("nobody here ends the cluster"),
             Outcome::NoRoom(_) => unreachable!("nobody here waits for so long and no longer"),
             Outcome::TooDeep { needs } => {
                 let has = parent.map(|parent| parent.shape.needs);

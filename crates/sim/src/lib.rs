@@ -31,11 +31,13 @@ pub mod scale;
 mod scenario;
 mod tally;
 mod trace;
+mod works;
 mod world;
 
 pub use job::Job;
 pub use news::{How, News};
 pub use paceline_core::client::RetryOn;
+pub use paceline_proto::work::End;
 pub use run::{Report, run, run_traced};
 pub use scenario::{cpus, ms, us};
 pub use tally::Tally;

@@ -224,6 +224,10 @@ impl Link {
         self.pipe(to).packets.clear();
     }
 
+    pub fn is_silent(&self) -> bool {
+        self.silent
+    }
+
     /// Whoever is at this end is gone, and the other end does not see it.
     pub fn fall_silent(&mut self, end: End) {
         self.silent = true;

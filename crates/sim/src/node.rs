@@ -123,10 +123,30 @@ impl Sim {
         }
         for link in self.links_of(|kind| matches!(kind, Kind::Data(data) if data.node == node)) {
             self.lose_end(link, End::Far, silent);
+            if silent {
+                // Its client's machine gets no answer any more, and says so after a while.
+                let beat = self.settings.node.heartbeat;
+                let patience = self.random.span(beat..beat * 4);
+                self.after(patience, Happening::GivesUp { link });
+            }
         }
         if let Some(link) = head {
             self.lose_end(link, End::Near, silent);
         }
+    }
+
+    /// The node is to go, in an orderly way.
+    pub(crate) fn node_leaves(&mut self, node: usize, within: Duration) {
+        self.ledger.tally.leaving += 1;
+        self.note(|sim| format!("node {} wants to go within {within:?}", sim.nodes[node].name));
+        self.node_handles(node, Event::Leave { within });
+    }
+
+    /// It has ended all it had, and its process ends. Another one starts on its machine after a while.
+    fn node_has_gone(&mut self, node: usize) {
+        self.lose_node(node, false);
+        let pause = self.random.span(Duration::from_millis(1)..self.settings.node.heartbeat * 6);
+        self.after(pause, Happening::NodeReturns { node });
     }
 
     pub(crate) fn lose_end(&mut self, id: LinkId, end: End, silent: bool) {
@@ -203,7 +223,13 @@ impl Sim {
                     self.processes[process].life = Life::Dead;
                 }
             }
-            Effect::Stray { .. } | Effect::Closed => {}
+            Effect::Terminate { slot } => {
+                if let Some(&process) = self.nodes[node].slots.get(&slot) {
+                    self.work_is_asked(process);
+                }
+            }
+            Effect::Stray { .. } | Effect::Printed { .. } => {}
+            Effect::Closed => self.node_has_gone(node),
             Effect::WakeAt(at) => {
                 self.nodes[node].wake = Some(at);
                 let late = self.lateness();
@@ -511,6 +537,7 @@ impl Sim {
                 self.advance(process);
             }
             NodeToSlot::TooDeep { lease } => self.slot_is_too_deep(process, lease),
+            NodeToSlot::Become { start, .. } => self.slot_becomes(process, &start),
         }
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Process {
     pub share: u64,
     /// It was ended because it had more memory than it may.
     pub exceeded: bool,
+    /// The work that it has become.
+    pub work: Option<usize>,
     /// The client that it is itself, once a task of its has submitted tasks.
     pub nested: Option<usize>,
     /// The last lease under which a task waited for others.
@@ -110,6 +112,7 @@ impl Process {
             devices: Devices::default(),
             share: 0,
             exceeded: false,
+            work: None,
             nested: None,
             waited_under: None,
             data: None,

@@ -62,7 +62,15 @@ impl Sim {
             sim.agenda.add(sim.now, Event::Acts { client });
         }
         sim.load = Load::random(&mut random);
-        sim.start_faults(Plan::random(&mut random));
+        let mut plan = Plan::random(&mut random);
+        // Drawn apart, so that a seed's cluster and faults are the same with and without.
+        let mut apart = Random::new(seed ^ 0xd7u64 << 56);
+        let works = apart.percent(50) && !plan.has_rivals();
+        plan.full_disk = if works { apart.pick(&[0, 0, 5]) } else { 0 };
+        sim.start_faults(plan);
+        if works {
+            sim.start_works();
+        }
         sim
     }
 
@@ -83,7 +91,7 @@ impl Sim {
         // Where clients take turns, each task may cost one.
         let open = self.ledger.entries.iter().filter(|task| task.outcome.is_none());
         let turns = Duration::from_secs(2) * open.map(|task| task.job.most_runs()).sum::<u32>();
-        let until = self.now + (work * 2 + turns + limits + Duration::from_secs(60));
+        let until = self.now + (work * 2 + turns + limits + self.works_take() + Duration::from_secs(60));
         let most = self.steps + MOST_STEPS;
         while !self.is_at_rest() {
             let more = self.step() && self.steps < most;
@@ -93,6 +101,7 @@ impl Sim {
 
     pub(crate) fn is_at_rest(&self) -> bool {
         self.ledger.open == 0
+            && self.works_are_over()
             && self.clients.iter().all(|client| client.leases.is_empty() && client.core.pending() == 0)
             && self.clients.iter().all(|client| client.core.has_room(usize::MAX))
             && matches!(self.heads_alive()[..], [head] if self.leases_at(head).is_empty())
@@ -115,8 +124,10 @@ impl Sim {
             .collect();
         let heads = self.heads_alive();
         let leases: Vec<_> = heads.iter().map(|head| (head, self.leases_at(*head))).collect();
+        let works: Vec<_> =
+            (0..self.works.len()).map(|work| (self.work_state(work), self.work_at(work))).collect();
         format!(
-            "{} open tasks, among them {open:?}; leases and tasks of clients: {held:?}; at the heads: {leases:?}",
+            "work: {works:?}; {} open tasks, among them {open:?}; leases and tasks of clients: {held:?}; at the heads: {leases:?}",
             self.ledger.open
         )
     }

@@ -19,6 +19,9 @@ use std::time::Duration;
 /// Slots of one node.
 const CPUS: u64 = 10;
 
+/// Up to so many nodes a head checks itself.
+const CHECKED: u64 = 65;
+
 /// What one size of cluster cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
@@ -31,7 +34,7 @@ pub struct Figures {
 }
 
 /// A head with peers that do as told.
-struct World {
+pub struct World {
     head: Head,
     now: Tick,
     inbox: VecDeque<head::Event>,
@@ -39,13 +42,67 @@ struct World {
     held: Vec<Vec<LeaseId>>,
     events: u64,
     slots: u64,
+    nodes: usize,
+    clients: usize,
+    /// How many leases each client wants.
+    each: u32,
+    random: Random,
+    /// What it cost until all there is was leased.
+    pub start: Figures,
 }
 
 impl World {
-    fn new(clients: usize) -> World {
+    /// Nodes join, and clients take all there is. They want more than that.
+    pub fn new(nodes: usize, clients: usize) -> World {
         let config = head::Config::new(ClusterId(1), Epoch(1), [1; 32]);
-        let held = vec![Vec::new(); clients + 1];
-        World { head: Head::new(config), now: Tick::ZERO, inbox: VecDeque::new(), held, events: 0, slots: 0 }
+        let mut world = World {
+            head: Head::new(config),
+            now: Tick::ZERO,
+            inbox: VecDeque::new(),
+            held: vec![Vec::new(); clients + 1],
+            events: 0,
+            slots: 0,
+            nodes,
+            clients,
+            each: ((nodes as u64 * CPUS) as usize).div_ceil(clients) as u32 + 1,
+            random: Random::new(7),
+            start: Figures { size: nodes, count: 0, each: Duration::ZERO, leases: 0 },
+        };
+        let start = cpu_time();
+        // Small heads check all they know after each step, in builds that do so: that is not what is measured here.
+        let first = (nodes as u64).min(CHECKED);
+        (1..=first).for_each(|node| world.join(node));
+        for client in 1..=clients {
+            let id = ClientId(client as u64);
+            let (name, leases, met) = (String::new(), Vec::new(), None);
+            world.says(client, ClientToHead::Hello { client: id, name, leases, met, under: None });
+            world.says(client, ClientToHead::Want { shape: Shape::cpus(1), count: world.each });
+        }
+        (first + 1..=nodes as u64).for_each(|node| world.join(node));
+        world.start = world.figures(0, start);
+        world
+    }
+
+    /// Clients give leases back and ask for others, for so many events.
+    pub fn churn(&mut self, events: u64) -> Figures {
+        let (from, start) = (self.events, cpu_time());
+        while self.events - from < events {
+            let client = 1 + self.random.below(self.clients);
+            let count = self.held[client].len();
+            if count > 0 {
+                let place = self.random.below(count);
+                let lease = self.held[client].swap_remove(place);
+                self.says(client, ClientToHead::Want { shape: Shape::cpus(1), count: self.each });
+                self.says(client, ClientToHead::Release { lease });
+            }
+        }
+        self.figures(from, start)
+    }
+
+    fn figures(&self, from: u64, start: Duration) -> Figures {
+        let (count, took) = (self.events - from, cpu_time() - start);
+        let leases = self.held.iter().map(Vec::len).sum();
+        Figures { size: self.nodes, count, each: took / count.max(1) as u32, leases }
     }
 
     /// Hand in one event and everything that comes of it.
@@ -92,35 +149,6 @@ impl World {
         let join = NodeToHead::Join { node, incarnation, name, total, leases, met, addresses, facts };
         self.settle(head::Event::FromNode(node, join));
     }
-}
-
-/// Nodes join, clients take all there is, and then give leases back and ask for others, for so many events. All clients
-/// want more than there is.
-pub fn head(nodes: usize, clients: usize, events: u64) -> Figures {
-    let mut world = World::new(clients);
-    let each = ((nodes as u64 * CPUS) as usize).div_ceil(clients) as u32 + 1;
-    for client in 1..=clients {
-        let id = ClientId(client as u64);
-        let (name, leases, met) = (String::new(), Vec::new(), None);
-        world.says(client, ClientToHead::Hello { client: id, name, leases, met, under: None });
-        world.says(client, ClientToHead::Want { shape: Shape::cpus(1), count: each });
-    }
-    (1..=nodes as u64).for_each(|node| world.join(node));
-    let mut random = Random::new(7);
-    let (from, start) = (world.events, cpu_time());
-    while world.events - from < events {
-        let client = 1 + random.below(clients);
-        let count = world.held[client].len();
-        if count > 0 {
-            let place = random.below(count);
-            let lease = world.held[client].swap_remove(place);
-            world.says(client, ClientToHead::Want { shape: Shape::cpus(1), count: each });
-            world.says(client, ClientToHead::Release { lease });
-        }
-    }
-    let (count, took) = (world.events - from, cpu_time() - start);
-    let leases = world.held.iter().map(Vec::len).sum();
-    Figures { size: nodes, count, each: took / count.max(1) as u32, leases }
 }
 
 /// A client with so many leases does so many tasks.

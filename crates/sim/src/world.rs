@@ -16,6 +16,7 @@ use crate::node::NodeHost;
 use crate::process::{Life, Process};
 use crate::random::Random;
 use crate::trace::{Trace, Tracing};
+use crate::works::Errand;
 use paceline_core::client::LeaseKey;
 use paceline_core::{Tick, client, head, node};
 use paceline_proto::control::{
@@ -42,6 +43,7 @@ pub struct Sim {
     pub(crate) cuts: Vec<(usize, usize, Tick)>,
     pub(crate) clients: Vec<ClientHost>,
     pub(crate) processes: Vec<Process>,
+    pub(crate) works: Vec<Errand>,
     pub(crate) groups: Vec<Group>,
     pub(crate) ledger: Ledger,
     pub(crate) settings: Settings,
@@ -195,6 +197,15 @@ pub(crate) enum Event {
         group: usize,
     },
     Fault,
+    Submits {
+        work: usize,
+    },
+    WorkEnds {
+        process: usize,
+    },
+    StopsWork {
+        work: usize,
+    },
 }
 
 impl Sim {
@@ -209,6 +220,7 @@ impl Sim {
             cuts: Vec::new(),
             clients: Vec::new(),
             processes: Vec::new(),
+            works: Vec::new(),
             groups: Vec::new(),
             ledger: Ledger::default(),
             settings,
@@ -273,6 +285,9 @@ impl Sim {
             Event::Acts { client } => self.client_acts(client),
             Event::GroupEnds { group } => self.close_group(group),
             Event::Fault => self.fault(),
+            Event::Submits { work } => self.submits(work),
+            Event::WorkEnds { process } => self.work_ends(process),
+            Event::StopsWork { work } => self.stops_work(work),
         }
     }
 
@@ -295,7 +310,10 @@ impl Sim {
     fn check(&mut self) {
         while let Some(machine) = self.touched.pop_first() {
             let result = match machine {
-                Machine::Head(at) => self.heads[at].core.as_ref().map_or(Ok(()), |core| core.check()),
+                Machine::Head(at) => {
+                    let core = self.heads[at].core.as_ref().map_or(Ok(()), |core| core.check());
+                    core.and_then(|()| self.check_works())
+                }
                 Machine::Node(node) => self.check_node(node),
                 Machine::Client(client) => self.clients[client].core.check(),
                 Machine::Slot(process) => self.processes[process].core.check(),

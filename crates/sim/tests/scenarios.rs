@@ -241,6 +241,20 @@ fn the_work_of_a_dead_client_ends_within_a_second() {
 }
 
 #[test]
+fn the_work_of_a_dead_client_on_another_machine_ends_within_three_heartbeats() {
+    let mut sim = Sim::new().beating().node("a", cpus(1)).client("dying").client("waiting");
+    let task = sim.submit_as("dying", Job::new().takes(Duration::from_secs(100)));
+    sim.run_until_begun(task);
+    let other = sim.submit_as("waiting", Job::new());
+    sim.run_for(ms(10));
+    sim.end("dying", true);
+    let begin = sim.elapsed();
+    sim.run_until("the other client's task ends", |sim| sim.outcome(other).is_some());
+    assert!(sim.elapsed() - begin < ms(7000), "nobody waits for `client_lost`");
+    sim.finish();
+}
+
+#[test]
 fn cancelling_ends_a_task_wherever_it_is() {
     let mut sim = one_node(1);
     let running = sim.submit(Job::new().takes(Duration::from_secs(5)));
@@ -495,6 +509,22 @@ fn nodes_lost_and_joined_while_there_is_no_head_are_seen_when_it_is_back() {
     assert_eq!(sim.node_of(tasks[0]), Some("c"), "the new node is used");
     sim.run_until("both have ended", |sim| tasks.iter().all(|task| sim.outcome(*task).is_some()));
     assert_eq!((sim.outcome(tasks[1]), sim.runs(tasks[1])), (Some(Value), 1));
+    sim.finish();
+}
+
+#[test]
+fn what_ran_on_a_node_that_is_lost_with_the_head_runs_elsewhere_without_it() {
+    let mut sim = Sim::new().beating().node("a", cpus(1)).node("b", cpus(1)).client("main");
+    sim.run_for(ms(100));
+    let tasks: Vec<usize> = (0..2).map(|_| sim.submit(Job::new().takes(Duration::from_secs(2)))).collect();
+    tasks.iter().for_each(|task| sim.run_until_begun(*task));
+    sim.kill_head();
+    sim.lose("a");
+    let begin = sim.elapsed();
+    sim.run_until("both have run", |sim| tasks.iter().all(|task| sim.outcome(*task).is_some()));
+    assert!(tasks.iter().all(|task| sim.outcome(*task) == Some(Value)));
+    assert!(sim.elapsed() - begin < Duration::from_secs(20), "nobody waits for the head");
+    sim.start_head();
     sim.finish();
 }
 

@@ -8,6 +8,7 @@
 //! * CP-2: when the node is gone, so is the slot, within [`LEAVE_WITHIN`].
 
 use crate::attaching;
+use crate::becoming::Becoming;
 use crate::nesting;
 use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, GRACE, Interrupt, SERVE_AFTER, Shared, State, Why};
 use paceline_net::control::{Inbox, Outbox};
@@ -225,6 +226,10 @@ impl Companion {
             }
             NodeToSlot::Detach { lease } => self.on_detach(&mut state, lease),
             NodeToSlot::Exit => state.exit = true,
+            NodeToSlot::Become { start, variables } => {
+                state.becoming = Some(Becoming { start, variables });
+                state.exit = true;
+            }
             NodeToSlot::TooDeep { lease } => {
                 let call = nesting::on_too_deep(&mut state, lease);
                 drop(state);

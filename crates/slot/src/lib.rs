@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod attaching;
+mod becoming;
 mod companion;
 mod nesting;
 mod runtime;

@@ -6,6 +6,7 @@
 //! * RT-3: the page names a call from before user code sees it until after it has returned.
 
 use crate::attaching::Attaching;
+use crate::becoming::Becoming;
 use crate::{companion, nesting};
 use paceline_core::slot::{Effect, Slot};
 use paceline_net::kept::Kept;
@@ -78,6 +79,8 @@ pub(crate) struct State {
     pub too_deep: bool,
     pub on_too_deep: Option<Arc<dyn Fn() + Send + Sync>>,
     pub exit: bool,
+    /// It leaves by becoming something else.
+    pub becoming: Option<Becoming>,
     /// When the companion's timer will fire, if it will.
     pub timer_due: Option<u64>,
     /// How long after the beginning of a call the companion sees to replies that wait.
@@ -149,6 +152,7 @@ impl State {
             too_deep: false,
             on_too_deep: None,
             exit: false,
+            becoming: None,
             timer_due: None,
             patience: FLUSH_AFTER,
             companion_serves: false,
@@ -324,6 +328,11 @@ impl Runtime {
         }
         if state.exit {
             state.flush(now);
+            if let Some(becoming) = state.becoming.take() {
+                let needs = state.needs;
+                drop(guard);
+                becoming.now(needs, &self.device_variables());
+            }
             return Some(Next::Exit);
         }
         if !state.core.has_waiting() {

@@ -10,6 +10,7 @@ mod node;
 mod start;
 mod status;
 mod stop;
+mod submit;
 mod token;
 
 use crate::args::{Cli, Command, Config, Which};
@@ -25,6 +26,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Join(args) => join::run(&args, json),
         Command::Status(args) => status::run(&args, json),
         Command::Stop(args) => stop::run(&args, json),
+        Command::Submit(args) => submit::run(&args, json),
         Command::Explain(args) => explain::run(&args, json),
         Command::Doctor(args) => doctor::run(&args, json),
         Command::Config(Config::Show(which)) => config::show(&which, json),

@@ -20,6 +20,9 @@ const GONE_WITHIN: Duration = Duration::from_secs(5);
 const LEFT_WITHIN: Duration = Duration::from_secs(30);
 
 pub fn run(args: &Stop, json: bool) -> Result<(), Failure> {
+    if let Some(name) = &args.program {
+        return super::submit::stop(&args.which, name, json);
+    }
     let settings = Settings::gather(args.which.flags())?;
     let home = Home::find()?;
     let named = !settings.is_default("name") || settings.given("address").is_some();

@@ -10,7 +10,7 @@ use crate::failure::{Code, Failure, failed};
 use paceline_core::head::Config;
 use paceline_head::journal::{Journal, JournalError};
 use paceline_head::{End as Over, Handle, Steward};
-use paceline_net::secure::{Accepted, Door, Introduction, Key, Keys, Password, Role, Serves};
+use paceline_net::secure::{Accepted, Door, Introduction, Key, Keys, Password, Role, Serves, Timing};
 use paceline_proto::question::{Answer, Question};
 use paceline_proto::{ClusterId, Epoch};
 use paceline_registry::{Head as Record, Lock, Place, machine};
@@ -25,8 +25,6 @@ pub struct Running {
     door: JoinHandle<()>,
     lock: Lock,
     place: Place,
-    /// Open as long as the head is: nobody else may use it.
-    _journal: Journal,
 }
 
 /// Start it, and write its record once it can be reached.
@@ -43,7 +41,9 @@ pub async fn start(
         return Err(Failure::new(Code::InUse, format!("a head of cluster {} runs already", place.name())));
     };
     let keys = Arc::new(keys(plan, place)?);
+    let timing = Some(Timing { heartbeat: plan.heartbeat, head_lost: plan.head_lost });
     let me = Introduction::new(Role::Head, place.name(), python.map(|python| python.python));
+    let me = Introduction { timing, ..me };
     let door = Door { me, keys: Some(keys.clone()), serves: Serves::Head };
     let Open { mut listener, unix, port } = door::open(&wanted.listen, door, "--port")?;
     let address = door::told(&wanted.listen, port, None).first().map(ToString::to_string);
@@ -55,6 +55,7 @@ pub async fn start(
     config.head_lost = plan.head_lost;
     config.client_lost = plan.client_lost;
     let (service, handle) = paceline_head::service(config);
+    let service = service.with_journal(journal).map_err(|error| failed(error.to_string()))?;
     let record = Record {
         name: place.name().into(),
         cluster: format!("{:032x}", cluster.0),
@@ -94,7 +95,7 @@ pub async fn start(
     up.address = record.address;
     up.unix = record.unix;
     up.token = Some(keys.issue(false)?.to_string());
-    Ok(Running { handle, service, door, lock, place: place.clone(), _journal: journal })
+    Ok(Running { handle, service, door, lock, place: place.clone() })
 }
 
 /// What the starts before have left, and which start this is. It is on disk before anybody hears of it.
@@ -135,8 +136,8 @@ fn fresh(path: &std::path::Path) -> Result<Key, Failure> {
 
 impl Running {
     /// End the cluster.
-    pub fn stop(&self) {
-        self.handle.stop();
+    pub fn stop(&self, why: &str) {
+        self.handle.stop(format!("its head, which was told to end by {why}"));
     }
 
     pub async fn finish(self, keep: bool) -> Option<Failure> {

@@ -16,6 +16,7 @@ pub mod launch;
 pub mod log;
 mod node;
 pub mod plan;
+mod programs;
 pub mod python;
 mod uplink;
 
@@ -23,7 +24,7 @@ use crate::failure::{Failure, failed};
 use join::Dial;
 use log::Log;
 use node::HeadAt;
-use paceline_net::secure::{Credential, Introduction, Key, Role, Secured};
+use paceline_net::secure::{Credential, Introduction, Key, Role, Secured, Timing};
 use paceline_proto::Address;
 use paceline_registry::{Home, Place};
 use plan::{Plan, Report, Up};
@@ -129,6 +130,7 @@ struct Joined {
     name: String,
     key: Option<Key>,
     warning: Option<String>,
+    timing: Option<Timing>,
 }
 
 impl Daemon {
@@ -191,8 +193,9 @@ impl Daemon {
             Some(Credential::Key(key)) => Some(key.clone()),
             _ => None,
         };
+        let timing = dialed.peer.timing;
         let name = plan.name.clone().unwrap_or(dialed.peer.name);
-        Ok(Joined { secured: dialed.secured, dial, name, key, warning: dialed.warning })
+        Ok(Joined { secured: dialed.secured, dial, name, key, warning: dialed.warning, timing })
     }
 
     /// Where its files go. A cluster of the same name that is another one keeps its place.
@@ -233,7 +236,7 @@ impl Daemon {
                 if let (Some(key), false) = (joined.key, place.key_file().exists()) {
                     key.write(&place.key_file())?;
                 }
-                HeadAt::There { secured: joined.secured, dial: joined.dial }
+                HeadAt::There { secured: joined.secured, dial: joined.dial, timing: joined.timing }
             }
             (None, None) => return Err(failed("neither a head nor one to join")),
         };
@@ -264,7 +267,7 @@ impl Daemon {
                 End::Told(why) => {
                     tracing::info!(why, "told to end");
                     match (&self.head, &self.node) {
-                        (Some(head), _) => head.stop(),
+                        (Some(head), _) => head.stop(why),
                         (None, Some(node)) if !told => node.leave(self.leave_within),
                         // Told twice: at once.
                         (None, Some(node)) => node.leave(std::time::Duration::ZERO),

@@ -4,12 +4,13 @@ use super::door::{self, Open};
 use super::join::{self, Dial};
 use super::log::Log;
 use super::plan::{NodePlan, Plan, Up};
+use super::programs::Programs;
 use super::python::Python;
 use super::{End, head, random, seconds_since_1970, uplink};
 use crate::failure::{Code, Failure, usage};
 use paceline_core::node::Config;
 use paceline_net::fds;
-use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves};
+use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves, Timing};
 use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_node::{Answers, Handle, Headless, Options, Uplink};
 use paceline_proto::question::NodeQuestion;
@@ -40,7 +41,7 @@ pub struct Running {
 /// Where the head is: in this process, or at the other end of a connection.
 pub enum HeadAt<'a> {
     Here(&'a head::Running),
-    There { secured: Secured, dial: Dial },
+    There { secured: Secured, dial: Dial, timing: Option<Timing> },
 }
 
 pub async fn start(
@@ -88,6 +89,13 @@ pub async fn start(
         started: seconds_since_1970(),
     };
 
+    let timing = match head {
+        HeadAt::Here(_) => None,
+        HeadAt::There { timing, .. } => timing,
+    };
+    // What the head takes for over must be over: its cluster's settings count, not this machine's.
+    let own = Timing { heartbeat: plan.heartbeat, head_lost: plan.head_lost };
+    let Timing { heartbeat, head_lost } = timing.unwrap_or(own);
     let headless = Arc::new(AtomicBool::new(false));
     let ended_link = Arc::new(Notify::new());
     let mut config = Config {
@@ -95,20 +103,25 @@ pub async fn start(
         // Those on this machine find the socket that costs least.
         addresses: std::iter::once(Address::Unix(unix.clone())).chain(addresses).collect(),
         spares: SPARES,
-        heartbeat: plan.heartbeat,
-        head_lost: plan.head_lost,
+        heartbeat,
+        head_lost,
         ends_without_head: matches!(head, HeadAt::There { .. }),
         ..Config::new(NodeId(number), Incarnation(incarnation), Resources::default())
     };
     equip(&mut config, wanted)?;
+    // So that programs which the cluster runs can use it.
+    config.variables =
+        up.address.iter().map(|address| ("PACELINE_ADDRESS".into(), address.clone())).collect();
     let total = config.total;
+    let programs = Programs::new(place.logs(), &wanted.name, plan.log.clone());
     let options = Options {
         config,
         command: python.command,
         variables: Vec::new(),
         uplink: way_up(&head),
         headless: on_headless(&headless, &ended_link),
-        answers: Some(answers(log.clone(), &record, &wanted.labels)),
+        answers: Some(answers(log.clone(), programs.clone(), &record, &wanted.labels)),
+        printed: Some(Arc::new(move |name, text| programs.print(name, text))),
     };
     let (service, handle) = paceline_node::service(options);
     let mut others = Vec::new();
@@ -118,7 +131,7 @@ pub async fn start(
             head.handle.accept(theirs);
             handle.join(ours);
         }
-        HeadAt::There { secured, dial } => {
+        HeadAt::There { secured, dial, .. } => {
             handle.join(secured);
             others.push(tokio::spawn(join::keep(dial, handle.clone(), ended_link, headless.clone())));
         }
@@ -207,7 +220,7 @@ fn equip(config: &mut Config, plan: &NodePlan) -> Result<(), Failure> {
 }
 
 /// What the process around a node adds to its answers.
-fn answers(log: Log, record: &Record, labels: &[(String, String)]) -> Answers {
+fn answers(log: Log, programs: Programs, record: &Record, labels: &[(String, String)]) -> Answers {
     let about = json!({
         "pid": record.pid,
         "host": super::plan::host_name(),
@@ -218,7 +231,9 @@ fn answers(log: Log, record: &Record, labels: &[(String, String)]) -> Answers {
     Arc::new(move |question| match question {
         NodeQuestion::Status => Ok(about.to_string()),
         NodeQuestion::Logs { lines } => Ok(log.tail(*lines)),
+        NodeQuestion::ProgramLog { name, lines } => Ok(programs.tail(name, *lines)),
         NodeQuestion::CleanLogs => {
+            programs.clean();
             log.clean().map(|()| String::new()).map_err(|error| format!("the node's log: {error}"))
         }
     })

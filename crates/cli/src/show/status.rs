@@ -23,10 +23,14 @@ pub fn summary(status: &Value) -> String {
         parts.push(format!("{resource} {} of {} used", amount(&resource, used), amount(&resource, total)));
     }
     parts.push(plural(list(status, "clients").len(), "client"));
+    let programs = list(status, "programs").into_iter().filter(|program| program["state"] != "ended").count();
+    if programs > 0 {
+        parts.push(plural(programs, "program"));
+    }
     parts.join("  ")
 }
 
-/// Tables of nodes, clients and leases.
+/// Tables of nodes, clients and programs.
 pub fn details(status: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     let text = |value: &Value| match value {
@@ -64,7 +68,30 @@ pub fn details(status: &Value) -> Vec<String> {
         });
         lines.extend(indented(&["  client", "link", "leases", "number"], rows.collect()));
     }
+    let programs = list(status, "programs");
+    if !programs.is_empty() {
+        let rows = programs.iter().map(|program| {
+            vec![
+                text(&program["program"]),
+                text(&program["state"]),
+                text(&program["node"]),
+                text(&program["restarted"]),
+                outcome(program),
+            ]
+        });
+        lines.extend(indented(&["  program", "state", "node", "restarted", ""], rows.collect()));
+    }
     lines
+}
+
+/// How a program ended, or what it waits for.
+fn outcome(program: &Value) -> String {
+    match (program["exit_code"].as_i64(), program["signal"].as_i64(), program["reason"].as_str()) {
+        (Some(code), _, _) => format!("exit code {code}"),
+        (None, Some(signal), _) => format!("signal {signal}"),
+        (None, None, Some(reason)) => reason.to_owned(),
+        (None, None, None) => program["why"].as_str().unwrap_or_default().to_owned(),
+    }
 }
 
 fn indented(heads: &[&str], mut rows: Vec<Vec<String>>) -> Vec<String> {

@@ -38,7 +38,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let keep = self.keep_idle(lease.shape);
         let unused = !self.asks_back(lease.shape) && (keep.is_zero() || self.waits_for_room(lease.shape));
         let in_the_way = lease.recalled || unused;
-        if in_the_way && !self.is_expected(key) {
+        if in_the_way && !self.is_expected(key) && !self.is_needed_alone(key) {
             self.release(key, out);
         } else {
             self.wake_at(now + keep, out);
@@ -63,6 +63,13 @@ impl<Ticket: Clone> Client<Ticket> {
     fn is_expected(&self, key: LeaseKey) -> bool {
         let lease = &self.leases[key.0];
         lease.is_opening() && self.shapes[lease.shape].len() > 0
+    }
+
+    /// There is no head that could grant another, and calls of this shape may come back from a slot that is lost.
+    fn is_needed_alone(&self, key: LeaseKey) -> bool {
+        let lease = &self.leases[key.0];
+        let alone = !self.config.heartbeat.is_zero() && self.head.is_away();
+        alone && !lease.broken && self.shapes[lease.shape].in_flight > 0
     }
 
     /// Whether tasks of another shape wait for what a lease of this one takes.
@@ -115,7 +122,8 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut earliest: Option<Tick> = None;
         for key in self.leases.iter().map(|(key, _)| LeaseKey(key)).collect::<Vec<_>>() {
             let lease = &self.leases[key.0];
-            if !lease.is_idle() || self.is_expected(key) || self.shapes[lease.shape].group.is_some() {
+            let alone = self.is_needed_alone(key) || self.shapes[lease.shape].group.is_some();
+            if !lease.is_idle() || self.is_expected(key) || alone {
                 continue;
             }
             let until = lease.idle_since + self.keep_idle(lease.shape);

@@ -58,7 +58,7 @@ impl<Ticket: Clone> Client<Ticket> {
             charges: None,
         }));
         if self.closed {
-            self.finish_unplaced(key, Outcome::Cancelled, out);
+            self.finish_unplaced(key, self.closing(), out);
             return (key, id);
         }
         self.waiting.add(self.tasks[key.0].payload.len());

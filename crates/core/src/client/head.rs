@@ -3,16 +3,17 @@
 //! * HL-1: without the head for `head_lost`, what waits for it ends with a word that says so. Leases that work go on;
 //!   one whose link is down has nobody left to say what became of it, and its calls end in the same way.
 //! * HL-2: a data link that is down for three heartbeats is given up for good: the head ends the lease, and its calls go
-//!   elsewhere only when the head says that it is over.
+//!   elsewhere only when the head says that it is over. With no word from the head for as long, the node counts as lost:
+//!   what may run again runs elsewhere at once, and a head that comes back ends what is left there.
 //! * HL-3: an earlier start of the head than the one believed last is no head any more.
 
-use super::lease::LinkState;
+use super::lease::{Lease, LinkState};
 use super::shapes::ShapeKey;
 use super::{Charge, Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use crate::alarm::Alarm;
 use paceline_proto::control::{ClientToHead, HeadToClient, Held, Met};
-use paceline_proto::{DeathCause, LeaseId, OutOfMemory};
+use paceline_proto::{Death, DeathCause, LeaseId, OutOfMemory};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -53,6 +54,11 @@ impl HeadLink {
         self.down.clear();
     }
 
+    /// There was a head, and there is none now.
+    pub fn is_away(&self) -> bool {
+        !self.up && self.heard != Tick::ZERO
+    }
+
     pub fn is_up(&self) -> bool {
         self.up
     }
@@ -69,8 +75,11 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         (self.head.up, self.head.since) = (true, now);
         self.head.next_beat = now + self.config.heartbeat;
-        let mut leases: Vec<Held> =
-            self.leases.iter().map(|(_, lease)| Held { lease: lease.id, node: lease.node }).collect();
+        let held = |lease: &Lease| {
+            let shape = *self.shapes.shape(lease.shape);
+            Held { lease: lease.id, node: lease.node, shape }
+        };
+        let mut leases: Vec<Held> = self.leases.iter().map(|(_, lease)| held(lease)).collect();
         leases.sort_unstable();
         let (client, name, met, under) = (self.id, self.name.clone(), self.head.met, self.under);
         out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met, under }));
@@ -101,8 +110,7 @@ impl<Ticket: Clone> Client<Ticket> {
     ) -> bool {
         if let HeadToClient::Welcome { cluster, epoch } = *message {
             if self.head.met.is_some_and(|met| met.cluster == cluster && met.epoch > epoch) {
-                self.head.up = false;
-                out.push(Effect::DropHead);
+                self.drop_head(out);
                 return false;
             }
             self.head.met = Some(Met { cluster, epoch });
@@ -147,18 +155,25 @@ impl<Ticket: Clone> Client<Ticket> {
             self.head.lost = true;
         }
         if self.head.up && self.silent_at() <= now {
-            self.head.up = false;
-            out.push(Effect::DropHead);
+            self.drop_head(out);
         }
         if self.head.up && self.head.next_beat <= now {
             self.head.next_beat = now + self.config.heartbeat;
             out.push(Effect::ToHead(ClientToHead::Heartbeat { beat: now.0 }));
         }
         self.give_up_links(now, out);
+        self.abandon_broken(now, out);
         if self.head.lost {
             self.go_on_alone(out);
         }
         self.head_settled(now, out);
+    }
+
+    /// Should the head still hear us, it does not take the end of this link for our own.
+    fn drop_head(&mut self, out: &mut Vec<Effect<Ticket>>) {
+        self.head.up = false;
+        out.push(Effect::ToHead(ClientToHead::Reopening));
+        out.push(Effect::DropHead);
     }
 
     /// The whole process stood still, so nobody could be heard: silence does not count.
@@ -182,6 +197,18 @@ impl<Ticket: Clone> Client<Ticket> {
             let lease = &mut self.leases[key.0];
             lease.broken = true;
             out.push(Effect::ToHead(ClientToHead::Broken { lease: lease.id }));
+        }
+    }
+
+    /// Neither the slots nor the head can be reached, so nobody will say what became of these leases (HL-2).
+    fn abandon_broken(&mut self, now: Tick, out: &mut Vec<Effect<Ticket>>) {
+        if self.head.up || self.head.lost || self.silent_at() > now {
+            return;
+        }
+        let broken = self.leases.iter().filter(|(_, lease)| lease.broken && lease.link != LinkState::Up);
+        for (lease, node) in broken.map(|(_, lease)| (lease.id, lease.node)).collect::<Vec<_>>() {
+            out.push(Effect::Abandoned { lease, node });
+            self.on_ended(now, lease, &Death::of_lost_node(), out);
         }
     }
 

@@ -143,6 +143,8 @@ pub enum Effect<Ticket> {
     Open { key: LeaseKey, lease: LeaseId, node: NodeId, secret: LeaseSecret },
     /// The lease is over: close its connection, if any.
     Close { key: LeaseKey },
+    /// Neither the slot of this lease nor the head was to be reached for three heartbeats: its calls go elsewhere.
+    Abandoned { lease: LeaseId, node: NodeId },
     /// Messages wait for this lease ([`Client::outgoing`]). `now`: its slot has nothing to do until they come.
     Send { key: LeaseKey, now: bool },
     /// The one outcome of a task.
@@ -151,6 +153,8 @@ pub enum Effect<Ticket> {
     Started { ticket: Ticket },
     /// Hand in [`Event::Tick`] at this time, or a little later.
     WakeAt(Tick),
+    /// To be said to people: so many tasks have been waiting for room for a while, and for what.
+    Waits { tasks: usize, why: String },
 }
 
 /// What the client remembers about a slot across leases.
@@ -182,6 +186,8 @@ pub struct Client<Ticket> {
     under: Option<LeaseId>,
     wake: Option<Tick>,
     closed: bool,
+    /// Who ended the cluster, if that is why it is closed.
+    stopped: Option<Box<str>>,
 }
 
 impl<Ticket: Clone> Client<Ticket> {
@@ -207,6 +213,7 @@ impl<Ticket: Clone> Client<Ticket> {
             environment_version: 0,
             wake: None,
             closed: false,
+            stopped: None,
         }
     }
 
@@ -246,8 +253,8 @@ impl<Ticket: Clone> Client<Ticket> {
             | HeadToClient::Over
             | HeadToClient::Answer { .. }
             | HeadToClient::Ask { .. }
-            | HeadToClient::Bye => {}
-            HeadToClient::Waits { shape, why } => self.on_waits(shape, why),
+            | HeadToClient::Bye { .. } => {}
+            HeadToClient::Waits { shape, why } => self.on_waits(shape, why, out),
         }
     }
 
@@ -304,6 +311,20 @@ impl<Ticket: Clone> Client<Ticket> {
         self.waiting.tasks
     }
 
+    /// The cluster was ended by somebody else: what is pending ends with a word that says so.
+    pub fn stop(&mut self, by: &str, out: &mut Vec<Effect<Ticket>>) {
+        self.stopped = Some(by.into());
+        self.close(out);
+    }
+
+    /// How a task ends for which nothing more can be done.
+    pub fn closing(&self) -> Outcome {
+        match &self.stopped {
+            Some(by) => Outcome::Stopped { by: by.clone() },
+            None => Outcome::Cancelled,
+        }
+    }
+
     /// End everything: what is pending is cancelled. Returns how many tasks that were.
     pub fn close(&mut self, out: &mut Vec<Effect<Ticket>>) -> usize {
         self.closed = true;
@@ -314,7 +335,7 @@ impl<Ticket: Clone> Client<Ticket> {
         for (_, task) in std::mem::take(&mut self.tasks) {
             if let Some(ticket) = task.ticket {
                 count += 1;
-                out.push(Effect::Finished { ticket, task: task.id, outcome: Outcome::Cancelled });
+                out.push(Effect::Finished { ticket, task: task.id, outcome: self.closing() });
             }
         }
         for (key, _) in std::mem::take(&mut self.leases) {

@@ -71,11 +71,17 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// The head says what tasks of this shape wait for.
-    pub(super) fn on_waits(&mut self, shape: Shape, why: String) {
+    pub(super) fn on_waits(&mut self, shape: Shape, why: String, out: &mut Vec<Effect<Ticket>>) {
         let Some(key) = self.shapes.find(&shape) else { return };
-        for queue in self.queues_of(key) {
+        let queues = self.queues_of(key);
+        let tasks = queues.iter().map(|queue| self.shapes[*queue].len()).sum();
+        if tasks > 0 {
+            out.push(Effect::Waits { tasks, why: why.clone() });
+        }
+        for queue in queues {
             self.shapes[queue].waits_for = why.clone();
         }
+        self.shapes[key].waits_for = why;
     }
 
     /// This task waits for a slot until then.

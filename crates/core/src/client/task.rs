@@ -74,6 +74,10 @@ pub enum Outcome {
     HeadLost {
         after: Duration,
     },
+    /// Somebody ended the cluster.
+    Stopped {
+        by: Box<str>,
+    },
     /// The task that submitted it waits, and may neither leave its CPUs to it nor run it itself.
     TooDeep {
         needs: Box<Resources>,

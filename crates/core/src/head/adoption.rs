@@ -3,11 +3,10 @@
 //! A node names the leases that live on it, a client those that it holds, and either may come first. Until both have, a
 //! lease is half known: on its node it counts, for its client it goes on.
 
-use super::clients::lost;
 use super::{BEATS, Claim, Effect, Head, Lease, LeaseState};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToClient, HeadToNode, Held, Met, Placement};
-use paceline_proto::{ClientId, LeaseId, NodeId};
+use paceline_proto::{ClientId, Death, LeaseId, NodeId};
 
 impl Head {
     /// A node has a lease that this head does not know. It counts until the node says that it is over (HD-3).
@@ -27,11 +26,13 @@ impl Head {
         }
         node.leases.insert(lease);
         let earlier = self.is_earlier(met) && epoch < self.config.epoch;
-        let claim = self.claims.remove(&lease).filter(|claim| claim.node == id && earlier);
+        let claim = self.take_claim(lease).filter(|claim| claim.node == id && earlier);
         let client = claim.as_ref().map_or(holder, |claim| claim.client);
         // One that is here and did not name it has given it back, or was never told of it.
         let abandoned = claim.is_none() && self.clients.contains_key(&holder);
+        let work = self.on_work_found(id, placement);
         let state = match claim {
+            _ if work == Some(true) => LeaseState::Held { slot, since: now },
             Some(Claim { broken: true, .. }) => LeaseState::Broken,
             Some(_) => LeaseState::Held { slot, since: now },
             None if earlier && !abandoned => {
@@ -44,8 +45,9 @@ impl Head {
         };
         self.leases.insert(
             lease,
-            Lease { client, node: id, shape, devices, blocked, firm: false, state, via: None },
+            Lease { client, node: id, shape, devices, blocked, firm: work.is_some(), state, via: None },
         );
+        self.holders.insert((client, lease));
         if state.is_somebodys() {
             self.hand_over(lease);
         }
@@ -66,7 +68,7 @@ impl Head {
         met: Option<Met>,
         out: &mut Vec<Effect>,
     ) {
-        let Held { lease, node } = held;
+        let Held { lease, node, shape } = held;
         let state = self.leases.get(&lease).map(|lease| lease.state);
         if self.claims.get(&lease).is_some_and(|claim| claim.client == id) {
             return;
@@ -74,6 +76,8 @@ impl Head {
         if let Some(LeaseState::Unclaimed { slot, .. }) = state {
             self.uncount(lease);
             let entry = self.leases.get_mut(&lease).expect("seen above");
+            self.holders.remove(&(entry.client, lease));
+            self.holders.insert((id, lease));
             (entry.client, entry.state) = (id, LeaseState::Held { slot, since: now });
             self.hand_over(lease);
             self.count(lease);
@@ -81,18 +85,19 @@ impl Head {
         } else if state.is_none() && self.is_earlier(met) && !self.nodes.contains_key(&node) {
             let until = now + self.config.heartbeat * BEATS;
             self.no_later_than(until);
-            self.claims.insert(lease, Claim { client: id, node, until, broken: false });
+            self.claims.insert(lease, Claim { client: id, node, shape, until, broken: false });
+            let client = self.clients.get_mut(&id).expect("it has said hello");
+            *client.claimed.entry(shape).or_default() += 1;
+            self.note_hunger(id);
         } else {
-            self.tell_client(id, HeadToClient::Ended { lease, death: lost() }, out);
+            self.tell_client(id, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
         }
     }
 
     /// Leases of an earlier start whose holder has come back without them.
     pub(super) fn end_unnamed(&mut self, id: ClientId, out: &mut Vec<Effect>) {
-        let unclaimed =
-            |lease: &Lease| lease.client == id && matches!(lease.state, LeaseState::Unclaimed { .. });
-        let leases: Vec<LeaseId> =
-            self.leases.iter().filter(|(_, lease)| unclaimed(lease)).map(|(&id, _)| id).collect();
+        let unclaimed = |lease: &LeaseId| matches!(self.leases[lease].state, LeaseState::Unclaimed { .. });
+        let leases: Vec<LeaseId> = self.leases_of(id).filter(unclaimed).collect();
         leases.into_iter().for_each(|lease| self.end(lease, out));
     }
 
@@ -122,13 +127,32 @@ impl Head {
             .map(|(&lease, claim)| (lease, claim.client))
             .collect();
         for (lease, client) in refused {
-            self.claims.remove(&lease);
-            self.tell_client(client, HeadToClient::Ended { lease, death: lost() }, out);
+            self.take_claim(lease);
+            self.tell_client(client, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
         }
     }
 
-    pub(super) fn drop_claims(&mut self, client: ClientId) {
-        self.claims.retain(|_, claim| claim.client != client);
+    pub(super) fn drop_claims(&mut self, is_one: impl Fn(&LeaseId, &Claim) -> bool) {
+        let dropped = self.claims.iter().filter(|(lease, claim)| is_one(lease, claim));
+        for lease in dropped.map(|(&lease, _)| lease).collect::<Vec<_>>() {
+            self.take_claim(lease);
+        }
+    }
+
+    /// The lease is known by now, or is over: its client may want another instead.
+    fn take_claim(&mut self, lease: LeaseId) -> Option<Claim> {
+        let claim = self.claims.remove(&lease)?;
+        if let Some(client) = self.clients.get_mut(&claim.client)
+            && let Some(count) = client.claimed.get_mut(&claim.shape)
+        {
+            *count -= 1;
+            if *count == 0 {
+                client.claimed.remove(&claim.shape);
+            }
+            self.note_hunger(claim.client);
+            self.dirty = true;
+        }
+        Some(claim)
     }
 
     /// Put the lease on its client's list.

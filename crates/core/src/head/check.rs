@@ -21,6 +21,7 @@ impl Head {
         self.nodes.keys().try_for_each(|&id| self.check_node(id))?;
         self.clients.keys().try_for_each(|&id| self.check_client(id))?;
         self.check_families()?;
+        self.check_works()?;
         self.check_indexes()
     }
 
@@ -54,6 +55,8 @@ impl Head {
 
     fn check_client(&self, id: ClientId) -> Result<(), String> {
         let client = &self.clients[&id];
+        let claims = self.claims.values().filter(|claim| claim.client == id).count();
+        ensure!(client.claimed.values().sum::<usize>() == claims, "{id:?} has {claims} claims");
         let listed = client.leases.values().flatten().count();
         let mine = || {
             let all = self.leases.iter();
@@ -107,6 +110,11 @@ impl Head {
         let mut total = Sum::default();
         self.nodes.values().for_each(|node| total.add(&node.total));
         ensure!(self.total == total, "the total is {:?}", self.total);
+        let held = self.leases.iter().map(|(&id, lease)| (lease.client, id)).collect();
+        ensure!(self.holders == held, "leases are held by {held:?}, not {:?}", self.holders);
+        let under = |(&id, client): (&ClientId, &super::Client)| Some((client.under?, id));
+        let slots = self.clients.iter().filter_map(under).collect();
+        ensure!(self.slots == slots, "HD-7: slots work under {slots:?}, not {:?}", self.slots);
         let both = self.departed.keys().find(|id| self.nodes.contains_key(id));
         ensure!(both.is_none(), "{both:?} is here and departed");
         for (id, claim) in &self.claims {

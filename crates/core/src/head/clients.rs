@@ -1,12 +1,9 @@
 //! What clients say, and what happens when they fall silent.
 
-use super::{Client, ClientLink, Effect, Head, LeaseState, Want};
+use super::{BEATS, Client, ClientLink, Effect, Head, LeaseState, LinkEnd, Want};
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Held, Met};
-use paceline_proto::{
-    ClientId, CustomName, Death, DeathCause, LeaseId, OutOfMemory, PlacementId, ProgramId, Rule, Seq, Shape,
-    Start, StartError,
-};
+use paceline_proto::{ClientId, CustomName, LeaseId, PlacementId, ProgramId, Rule, Shape, Start, StartError};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many names of custom resources are remembered.
@@ -20,8 +17,13 @@ impl Head {
         message: ClientToHead,
         out: &mut Vec<Effect>,
     ) {
+        if self.is_work(from) {
+            // Nobody else speaks for work.
+            return;
+        }
         if let Some(client) = self.clients.get_mut(&from) {
             client.heard = client.heard.map(|_| now);
+            client.spoke = now;
         }
         match message {
             ClientToHead::Hello { client, name, leases, met, under } => {
@@ -42,6 +44,7 @@ impl Head {
             ClientToHead::Placement { id, rule } => self.on_placement(from, id, rule),
             ClientToHead::Named { resources } => self.learn_names(resources),
             ClientToHead::Standing { weight, priority } => self.on_standing(from, weight, priority),
+            ClientToHead::Reopening => self.on_reopening(from),
         }
     }
 
@@ -61,8 +64,9 @@ impl Head {
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
         let reopened = known.is_none_or(|client| matches!(client.link, ClientLink::Down { .. }));
         if reopened {
-            let client = self.clients.entry(id).or_insert_with(|| Client::new(id, name));
+            let client = self.clients.entry(id).or_insert_with(|| Client::new(now, id, name));
             client.link = ClientLink::Up;
+            client.reopens = false;
             client.reaches.clear();
         }
         self.tell_client(id, welcome, out);
@@ -70,6 +74,7 @@ impl Head {
             // Before it has anything: what it has counts as its family's.
             under.into_iter().for_each(|lease| self.on_under(id, lease));
             self.reconcile_client(now, id, named, met, out);
+            self.tell_of_the_end(id, out);
         }
     }
 
@@ -82,7 +87,7 @@ impl Head {
         out: &mut Vec<Effect>,
     ) {
         let names: BTreeSet<LeaseId> = named.iter().map(|held| held.lease).collect();
-        self.claims.retain(|lease, claim| claim.client != id || names.contains(lease));
+        self.drop_claims(|lease, claim| claim.client == id && !names.contains(lease));
         let held: BTreeSet<LeaseId> = self.clients[&id].leases.values().flatten().copied().collect();
         for named in named.iter().filter(|named| !held.contains(&named.lease)) {
             self.on_claim(now, id, *named, met, out);
@@ -193,9 +198,7 @@ impl Head {
     }
 
     fn on_release(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
-        if self.claims.get(&id).is_some_and(|claim| claim.client == from) {
-            self.claims.remove(&id);
-        }
+        self.drop_claims(|lease, claim| *lease == id && claim.client == from);
         let Some(lease) = self.leases.get(&id) else { return };
         if lease.client == from && lease.state.is_somebodys() {
             self.end(id, out);
@@ -204,25 +207,42 @@ impl Head {
 
     fn on_bye(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         self.end_leases(id, out);
-        self.drop_claims(id);
+        self.drop_claims(|_, claim| claim.client == id);
+        let last = self.leases_of(id).collect();
         if let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) {
-            let last = self.leases.iter().filter(|(_, lease)| lease.client == id).map(|(&lease, _)| lease);
-            self.going.insert(id, last.collect());
+            self.going.insert(id, last);
             client.link = ClientLink::Leaving;
             client.wants.clear();
             self.note_hunger(id);
         }
     }
 
-    pub(super) fn on_client_down(&mut self, now: Tick, id: ClientId, dead: bool, out: &mut Vec<Effect>) {
+    fn on_reopening(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.reopens = true;
+        }
+    }
+
+    pub(super) fn on_client_down(&mut self, now: Tick, id: ClientId, end: LinkEnd, out: &mut Vec<Effect>) {
         let Some(client) = self.clients.get(&id) else { return };
         let leaving = matches!(client.link, ClientLink::Leaving);
         // A slot that has no lease any more has no reason to come back.
         let idle = client.under.is_some_and(|under| client.orphan || !self.leases.contains_key(&under));
-        if dead || leaving || idle {
+        if end == LinkEnd::Dead || leaving || idle {
             return self.forget_client(id, out);
         }
-        self.cut_client(id, now + self.config.client_lost);
+        // Silence counts from the last word, whenever its link ended.
+        let lost = client.spoke + self.config.client_lost;
+        let heartbeat = self.config.heartbeat;
+        // The connections of a dead process are closed or reset by its machine. One that lives says so before it closes
+        // one, or has seen the same end and is back in a moment; where something on the way resets, it may still have to
+        // wait until it is let through again.
+        let until = match end {
+            LinkEnd::Closed if !client.reopens => lost.min(now + heartbeat),
+            LinkEnd::Reset if !client.reopens => lost.min(now + heartbeat * BEATS),
+            _ => lost,
+        };
+        self.cut_client(id, until);
     }
 
     /// The client is out of reach, and keeps what it has until then.
@@ -264,8 +284,11 @@ impl Head {
 
     pub(super) fn forget_client(&mut self, id: ClientId, out: &mut Vec<Effect>) {
         self.end_leases(id, out);
-        self.drop_claims(id);
-        self.clients.remove(&id);
+        self.drop_claims(|_, claim| claim.client == id);
+        let under = self.clients.remove(&id).and_then(|client| client.under);
+        if let Some(lease) = under {
+            self.slots.remove(&(lease, id));
+        }
         self.note_hunger(id);
         self.starving.remove(&id);
         self.rank_family(id);
@@ -281,17 +304,20 @@ impl Head {
 }
 
 impl Client {
-    fn new(id: ClientId, name: String) -> Client {
+    pub(super) fn new(now: Tick, id: ClientId, name: String) -> Client {
         Client {
             name,
             link: ClientLink::Up,
             heard: None,
+            spoke: now,
+            reopens: false,
             programs: BTreeMap::new(),
             placements: BTreeMap::new(),
             weight: 1,
             priority: 0,
             wants: BTreeMap::new(),
             leases: BTreeMap::new(),
+            claimed: BTreeMap::new(),
             root: id,
             depth: 0,
             under: None,
@@ -307,7 +333,9 @@ impl Client {
 
     /// How many leases of this shape it has, on their way to it or held.
     pub(super) fn count(&self, shape: Shape) -> usize {
-        self.leases.get(&shape).map_or(0, BTreeSet::len)
+        // What it claims counts: were it given others instead, it would give them back at once, again and again.
+        let claimed = self.claimed.get(&shape).copied().unwrap_or(0);
+        self.leases.get(&shape).map_or(0, BTreeSet::len) + claimed
     }
 
     /// Shapes of which it could use another lease.
@@ -315,9 +343,4 @@ impl Client {
         let wants = self.wants.iter().map(|(&shape, &want)| (shape, want));
         wants.filter(|&(shape, want)| !self.orphan && self.count(shape) < want.count as usize)
     }
-}
-
-/// What is said of a lease when nobody can tell how its slot ended.
-pub(super) fn lost() -> Death {
-    Death { cause: DeathCause::NodeLost, out_of_memory: OutOfMemory::No, running: None, finished: Seq(0) }
 }

@@ -9,7 +9,7 @@
 
 use super::Head;
 use crate::time::Tick;
-use paceline_proto::{ClientId, LeaseId, NodeId};
+use paceline_proto::{ClientId, NodeId};
 use std::time::Duration;
 
 /// Who has asked for this long without waiting is not about to.
@@ -21,9 +21,8 @@ impl Head {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let before = std::mem::replace(&mut node.full, full);
         if full || before {
-            let under = |lease: Option<LeaseId>| lease.is_some_and(|it| self.nodes[&id].leases.contains(&it));
-            let clients = self.clients.iter().filter(|(_, client)| under(client.under));
-            for client in clients.map(|(&client, _)| client).collect::<Vec<_>>() {
+            let leases = self.nodes[&id].leases.iter();
+            for client in leases.flat_map(|&lease| self.slots_under(lease)).collect::<Vec<_>>() {
                 self.note_hunger(client);
             }
             self.dirty = true;

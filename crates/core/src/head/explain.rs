@@ -41,7 +41,7 @@ impl Head {
             let here = self.nodes.iter().filter(|(_, node)| matches!(node.link, NodeLink::Up { .. }));
             here.filter(|(id, _)| !self.leaving.contains(id))
         };
-        if self.closing {
+        if self.closing.is_some() {
             return "the cluster is ending".into();
         }
         if up().next().is_none() {

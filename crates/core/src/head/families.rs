@@ -7,6 +7,10 @@ impl Head {
     /// The client says which of our leases it has. It works for whoever that lease is for, one task deeper.
     pub(super) fn on_under(&mut self, id: ClientId, lease: LeaseId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
+        if let Some(before) = client.under {
+            self.slots.remove(&(before, id));
+        }
+        self.slots.insert((lease, id));
         (client.under, client.orphan) = (Some(lease), true);
         let held = |lease: &&Lease| lease.state.is_somebodys() && lease.client != id;
         let parent = self.leases.get(&lease).filter(held).map(|lease| &self.clients[&lease.client]);
@@ -28,8 +32,7 @@ impl Head {
 
     /// Its lease is known again, so a slot that is a client has its place in the family again (HD-8).
     pub(super) fn place_under(&mut self, lease: LeaseId) {
-        let under = self.clients.iter().filter(|(_, client)| client.under == Some(lease));
-        for id in under.map(|(&id, _)| id).collect::<Vec<_>>() {
+        for id in self.slots_under(lease) {
             self.on_under(id, lease);
         }
     }
@@ -49,8 +52,7 @@ impl Head {
     /// Slots that died with this lease are clients no more. One whose node is only out of reach may live, but what it
     /// wants is for a task that is given up; what it has it gives back when its node has heard of that.
     pub(super) fn end_under(&mut self, lease: LeaseId, death: &Death, out: &mut Vec<Effect>) {
-        let under = self.clients.iter().filter(|(_, client)| client.under == Some(lease));
-        for id in under.map(|(&id, _)| id).collect::<Vec<_>>() {
+        for id in self.slots_under(lease) {
             if death.cause == DeathCause::NodeLost && self.clients[&id].is_up() {
                 self.clients.entry(id).and_modify(|client| client.orphan = true);
                 self.note_hunger(id);
@@ -58,6 +60,17 @@ impl Head {
                 self.forget_client(id, out);
             }
         }
+    }
+
+    pub(super) fn slots_under(&self, lease: LeaseId) -> Vec<ClientId> {
+        let slots = self.slots.range((lease, ClientId(0))..=(lease, ClientId(u64::MAX)));
+        slots.map(|&(_, id)| id).collect()
+    }
+
+    /// The leases of this client that its nodes have not seen the end of.
+    pub(super) fn leases_of(&self, client: ClientId) -> impl Iterator<Item = LeaseId> {
+        let leases = self.holders.range((client, LeaseId(0))..=(client, LeaseId(u128::MAX)));
+        leases.map(|&(_, lease)| lease)
     }
 
     /// Enter the lease into the books of its node and its family.

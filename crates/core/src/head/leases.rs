@@ -16,15 +16,19 @@ impl Head {
     ) {
         let id = self.next_lease();
         let state = LeaseState::Placing;
-        let firm = self.is_gang(client, shape);
+        let firm = self.is_gang(client, shape) || self.is_work(client);
         let lease = Lease { client, node, shape, devices, blocked: false, firm, state, via: None };
         self.leases.insert(id, lease);
+        self.holders.insert((client, id));
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
         let root = holder.root;
         let start = holder.programs.get(&shape.program).cloned();
         self.nodes.get_mut(&node).expect("leases are placed on nodes that are here").leases.insert(id);
         self.count(id);
+        if self.on_work_granted(client, id, node, out) {
+            return self.note_hunger(client);
+        }
         self.send_to_back(client, shape);
         self.untold.insert(client);
         self.note_hunger(client);
@@ -64,6 +68,7 @@ impl Head {
         self.uncount(id);
         self.keep_promise(id);
         let lease = self.leases.remove(&id).expect("only known leases finish");
+        self.holders.remove(&(lease.client, id));
         if let Some(last) = self.going.get_mut(&lease.client) {
             last.remove(&id);
         }

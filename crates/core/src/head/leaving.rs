@@ -6,6 +6,7 @@
 //!   could run, theirs goes as it is.
 //! * LV-3: a cluster that closes grants nothing; every node, also one that comes back meanwhile, is told to go.
 
+use super::detached::Gone;
 use super::{Effect, Head, LeaseState, Node, NodeLink};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToClient, HeadToNode};
@@ -65,11 +66,11 @@ impl Head {
 
     /// A node that was told to go comes back, over another link: what it was told was lost.
     pub(super) fn tell_again(&mut self, id: NodeId, out: &mut Vec<Effect>) {
-        if self.closing {
+        if self.closing.is_some() {
             self.leaving.insert(id);
             self.note_room(id);
         }
-        if self.closing || self.nodes[&id].dismissed {
+        if self.closing.is_some() || self.nodes[&id].dismissed {
             self.say_goodbye(id, out);
         }
     }
@@ -78,23 +79,33 @@ impl Head {
     pub(super) fn on_dismissed_gone(&mut self, now: Tick, id: NodeId, out: &mut Vec<Effect>) -> bool {
         let gone = self.nodes.get(&id).is_some_and(|node| node.dismissed);
         if gone {
-            self.lose_node(id, out);
+            // It was told to go; whether it has, nobody knows for certain.
+            self.lose_node(now, id, Gone::Silent { heard: now }, out);
             self.judge_all(now, out);
         }
         gone
     }
 
     /// LV-3.
-    pub(super) fn on_close(&mut self, out: &mut Vec<Effect>) {
-        if std::mem::replace(&mut self.closing, true) {
+    pub(super) fn on_close(&mut self, by: String, out: &mut Vec<Effect>) {
+        if self.closing.is_some() {
             return;
         }
+        self.forget_works(out);
+        self.closing = Some(by);
         let clients: Vec<ClientId> = self.clients.keys().copied().collect();
-        clients.into_iter().for_each(|client| self.tell_client(client, HeadToClient::Bye, out));
+        clients.into_iter().for_each(|client| self.tell_of_the_end(client, out));
         for id in self.nodes.keys().copied().collect::<Vec<_>>() {
             self.leaving.insert(id);
             self.note_room(id);
             self.say_goodbye(id, out);
+        }
+    }
+
+    /// If the cluster is ending, the client hears of it, also one that comes back meanwhile.
+    pub(super) fn tell_of_the_end(&self, client: ClientId, out: &mut Vec<Effect>) {
+        if let Some(by) = &self.closing {
+            self.tell_client(client, HeadToClient::Bye { by: by.clone() }, out);
         }
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Turn {
 #[derive(Default, PartialEq, Debug)]
 pub(super) struct Lineup {
     families: BTreeMap<ClientId, Members>,
+    /// How many families have which priority.
+    priorities: BTreeMap<Reverse<i32>, usize>,
     classes: BTreeMap<Class, BTreeSet<Turn>>,
 }
 
@@ -63,7 +65,11 @@ impl Lineup {
 
     pub fn put(&mut self, root: ClientId, rank: Rank, class: Class, line: Line) {
         self.set_rank(root, rank);
-        self.families.entry(root).or_insert_with(|| Members { rank, lines: BTreeMap::new() });
+        let priorities = &mut self.priorities;
+        self.families.entry(root).or_insert_with(|| {
+            *priorities.entry(rank.priority).or_default() += 1;
+            Members { rank, lines: BTreeMap::new() }
+        });
         self.change(root, class, |lines| {
             lines.insert(line);
         });
@@ -82,6 +88,10 @@ impl Lineup {
             return;
         };
         let before = std::mem::replace(&mut members.rank, rank);
+        if before.priority != rank.priority {
+            *self.priorities.entry(rank.priority).or_default() += 1;
+            one_less(&mut self.priorities, before.priority);
+        }
         for (class, lines) in &members.lines {
             let line = *lines.first().expect("a class that is listed has a line");
             let turns = self.classes.get_mut(class).expect("the class of a line is listed");
@@ -102,6 +112,7 @@ impl Lineup {
         }
         if members.lines.is_empty() {
             self.families.remove(&root);
+            one_less(&mut self.priorities, rank.priority);
         }
         if before == after {
             return;
@@ -116,6 +127,15 @@ impl Lineup {
         }
     }
 
+    /// The highest and the lowest priority of those who wait.
+    pub fn highest(&self) -> Option<Reverse<i32>> {
+        self.priorities.keys().next().copied()
+    }
+
+    pub fn lowest(&self) -> Option<Reverse<i32>> {
+        self.priorities.keys().next_back().copied()
+    }
+
     /// Whose turn it is, of those whose class is not left out.
     pub fn first(&self, left_out: &BTreeSet<Class>) -> Option<(Class, Turn)> {
         let classes = self.classes.iter().filter(|(class, _)| !left_out.contains(class));
@@ -128,6 +148,10 @@ impl Lineup {
         self.classes.get(class).into_iter().flatten()
     }
 
+    pub fn classes(&self) -> impl Iterator<Item = &Class> {
+        self.classes.keys()
+    }
+
     pub fn has_class(&self, class: &Class) -> bool {
         self.classes.contains_key(class)
     }
@@ -138,6 +162,15 @@ impl Lineup {
             let first = members.lines.values().filter_map(BTreeSet::first).min()?;
             Some((root, members.rank, first))
         })
+    }
+}
+
+fn one_less(counts: &mut BTreeMap<Reverse<i32>, usize>, priority: Reverse<i32>) {
+    if let Some(count) = counts.get_mut(&priority) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&priority);
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod adoption;
 mod check;
 mod clients;
 mod deep;
+mod detached;
 mod devices;
 mod explain;
 mod families;
@@ -36,6 +37,7 @@ mod recall;
 mod room;
 mod share;
 mod status;
+mod tangles;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -46,7 +48,7 @@ use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Met, NodeToHead};
 use paceline_proto::{
     Address, ClientId, ClusterId, Devices, Epoch, Facts, Incarnation, LeaseId, Names, NodeId, PlacementId,
-    ProgramId, Resources, Rule, Shape, SlotId, Start, Sum,
+    ProgramId, Resources, Rule, Shape, SlotId, Start, Sum, Work, WorkId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -54,6 +56,7 @@ use std::time::Duration;
 use lineup::Lineup;
 use room::Room;
 
+pub use detached::{ENDS_KEPT, Told, WorkStatus, Write, Wrote};
 pub use explain::Waits;
 pub use waits::Waiting;
 
@@ -73,7 +76,7 @@ pub struct Config {
     /// Makes lease ids that nobody can guess. Another one at each start.
     pub secret: [u8; 32],
     pub heartbeat: Duration,
-    /// A client whose link is down keeps its leases for this long.
+    /// A client that was not heard of for this long has lost its leases.
     pub client_lost: Duration,
     /// A node that is gone is still counted on for this long when a request is judged impossible.
     pub head_lost: Duration,
@@ -106,20 +109,50 @@ impl Config {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     FromClient(ClientId, ClientToHead),
-    /// The client's link is gone; `dead` if its process is known to be, too.
+    /// The client's link is gone.
     ClientDown {
         client: ClientId,
-        dead: bool,
+        end: LinkEnd,
     },
     FromNode(NodeId, NodeToHead),
     /// The node's link is gone.
     NodeDown(NodeId),
     /// Let this node finish what it runs and go.
     Drain(NodeId),
-    /// The cluster is to end: everybody is told to go.
-    Close,
+    /// The cluster is to end: everybody is told to go. `by` says who wants that, for people.
+    Close {
+        by: String,
+    },
+    /// Somebody wants this run. The number is the shell's.
+    Submit {
+        asker: u64,
+        work: Work,
+    },
+    /// Somebody wants the work of this name to end.
+    StopWork {
+        asker: u64,
+        name: String,
+    },
+    /// What was to be written of this work is on disk, or cannot be. Comes once for each, in their order.
+    Written {
+        work: WorkId,
+        wrote: Wrote,
+    },
     /// An alarm that was asked for.
     Tick,
+}
+
+/// How a link ended, as far as the shell can tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkEnd {
+    /// The process at the other end is dead.
+    Dead,
+    /// The other end was closed in order: its process has ended, unless it said that it opens another link.
+    Closed,
+    /// It was reset: by the machine of a process that ended with something unread, or by anything on the way.
+    Reset,
+    /// Nothing came through any more, or another link has taken its place: nobody knows.
+    Lost,
 }
 
 /// What the shell has to do, in this order.
@@ -137,6 +170,16 @@ pub enum Effect {
     },
     /// Send a `Tick` then. Replaces what was asked for before.
     WakeAt(Tick),
+    /// Write this into the journal, then say `Written`.
+    Write {
+        work: WorkId,
+        write: Write,
+    },
+    /// Answer one that wanted work to run, or to end.
+    Told {
+        asker: u64,
+        told: Told,
+    },
 }
 
 /// The head.
@@ -157,6 +200,11 @@ pub struct Head {
     riches: BTreeMap<ClientId, waiting::Richness>,
     /// Families that had nothing for so long that they come first.
     starving: BTreeSet<ClientId>,
+    /// Who starves is not looked for before.
+    look_for_starving: Tick,
+    /// Leases whose tasks wait for each other, since when, and when that is looked for again.
+    tangled: BTreeMap<LeaseId, Tick>,
+    look_for_tangles: Tick,
     /// Clients that may not know that there is no room for them.
     untold: BTreeSet<ClientId>,
     /// Leases on their way back that are promised to nobody; those that are promised, or one of several that are; and
@@ -183,6 +231,9 @@ pub struct Head {
     /// Nodes that are gone.
     departed: BTreeMap<NodeId, Departed>,
     leases: BTreeMap<LeaseId, Lease>,
+    /// The same, by who holds them; and the slots that are clients, by the lease they work under.
+    holders: BTreeSet<(ClientId, LeaseId)>,
+    slots: BTreeSet<(LeaseId, ClientId)>,
     /// Leases of an earlier start that clients hold on nodes that have not reported yet.
     claims: BTreeMap<LeaseId, Claim>,
     /// A later start exists.
@@ -199,8 +250,10 @@ pub struct Head {
     dirty: bool,
     /// Nodes that are to go.
     leaving: BTreeSet<NodeId>,
-    /// The cluster is ending.
-    closing: bool,
+    /// The cluster is ending, and who ended it.
+    closing: Option<String>,
+    /// What it owns itself.
+    works: detached::Works,
 }
 
 struct Client {
@@ -208,6 +261,10 @@ struct Client {
     link: ClientLink,
     /// When it last said something, if it is one that says something again and again.
     heard: Option<Tick>,
+    /// When it last said anything.
+    spoke: Tick,
+    /// It lets go of its link, and opens another.
+    reopens: bool,
     /// How the programs are started that its shapes name.
     programs: BTreeMap<ProgramId, Start>,
     /// What its shapes ask of nodes.
@@ -218,6 +275,8 @@ struct Client {
     wants: BTreeMap<Shape, Want>,
     /// Its leases that are not yet ending.
     leases: BTreeMap<Shape, BTreeSet<LeaseId>>,
+    /// How many more it says that it has, on nodes that have not reported yet.
+    claimed: BTreeMap<Shape, usize>,
     /// The client it works for, itself if it is no slot; and how many tasks lie between.
     root: ClientId,
     depth: u32,
@@ -291,14 +350,21 @@ struct Departed {
 }
 
 enum NodeLink {
-    Up { heard: Tick },
-    Down { until: Tick },
+    Up {
+        heard: Tick,
+    },
+    /// It may come back until then, and was there until `heard` at most.
+    Down {
+        until: Tick,
+        heard: Tick,
+    },
 }
 
 /// A client says that it holds a lease of an earlier start.
 struct Claim {
     client: ClientId,
     node: NodeId,
+    shape: Shape,
     /// So long may its node take to report.
     until: Tick,
     /// The client cannot reach the slot.
@@ -357,6 +423,9 @@ impl Head {
             rich: BTreeSet::new(),
             riches: BTreeMap::new(),
             starving: BTreeSet::new(),
+            look_for_starving: Tick::ZERO,
+            tangled: BTreeMap::new(),
+            look_for_tangles: Tick::ZERO,
             untold: BTreeSet::new(),
             loose: BTreeSet::new(),
             owed: BTreeMap::new(),
@@ -372,6 +441,8 @@ impl Head {
             going: BTreeMap::new(),
             departed: BTreeMap::new(),
             leases: BTreeMap::new(),
+            holders: BTreeSet::new(),
+            slots: BTreeSet::new(),
             claims: BTreeMap::new(),
             superseded: false,
             granted: 0,
@@ -381,7 +452,8 @@ impl Head {
             next_look: None,
             dirty: false,
             leaving: BTreeSet::new(),
-            closing: false,
+            closing: None,
+            works: detached::Works::default(),
         }
     }
 
@@ -393,14 +465,17 @@ impl Head {
         self.on_time(now, out);
         match event {
             Event::FromClient(client, message) => self.on_client(now, client, message, out),
-            Event::ClientDown { client, dead } => self.on_client_down(now, client, dead, out),
+            Event::ClientDown { client, end } => self.on_client_down(now, client, end, out),
             Event::FromNode(node, message) => self.on_node(now, node, message, out),
             Event::NodeDown(node) => self.on_node_down(now, node, out),
             Event::Drain(node) => self.on_drain(node, out),
-            Event::Close => self.on_close(out),
+            Event::Close { by } => self.on_close(by, out),
+            Event::Submit { asker, work } => self.on_submit(now, asker, work, out),
+            Event::StopWork { asker, name } => self.on_stop_work(now, asker, &name, out),
+            Event::Written { work, wrote } => self.on_written(now, work, wrote, out),
             Event::Tick => self.dirty = true,
         }
-        if std::mem::take(&mut self.dirty) && !self.closing {
+        if std::mem::take(&mut self.dirty) && self.closing.is_none() {
             self.share(now, out);
         }
         self.see_off(out);
@@ -415,6 +490,7 @@ impl Head {
         if self.settled_at.is_none() {
             self.settled_at = Some(now + self.config.settle);
             self.no_later_than(now + self.config.settle);
+            self.begin_works(now);
         }
         let gap = self.alarm.on_step(now);
         if gap > Duration::ZERO {
@@ -436,6 +512,7 @@ impl Head {
                 *until = *until + gap;
             }
             client.heard = client.heard.map(|heard| heard + gap);
+            client.spoke = client.spoke + gap;
         }
         for claim in self.claims.values_mut() {
             claim.until = claim.until + gap;
@@ -447,12 +524,14 @@ impl Head {
         }
         for node in self.nodes.values_mut() {
             match &mut node.link {
-                NodeLink::Up { heard: at } | NodeLink::Down { until: at } => *at = *at + gap,
+                NodeLink::Up { heard } => *heard = *heard + gap,
+                NodeLink::Down { until, heard } => (*until, *heard) = (*until + gap, *heard + gap),
             }
         }
         for departed in self.departed.values_mut() {
             departed.until = departed.until + gap;
         }
+        self.works_on_gap(gap);
         self.settled_at = self.settled_at.map(|at| at + gap);
         self.deadline = self.deadline.map(|at| at + gap);
         self.next_look = self.next_look.map(|at| at + gap);
@@ -464,6 +543,7 @@ impl Head {
         self.give_up_clients(now, out);
         self.give_up_nodes(now, out);
         self.give_up_claims(now, out);
+        self.works_on_deadline(now, out);
         if let Some(at) = self.settled_at.filter(|at| *at > now) {
             self.no_later_than(at);
         } else {
@@ -491,7 +571,8 @@ impl Head {
     }
 
     fn tell_client(&self, client: ClientId, message: HeadToClient, out: &mut Vec<Effect>) {
-        if self.clients.get(&client).is_some_and(|client| !matches!(client.link, ClientLink::Down { .. })) {
+        let hears = |client: &Client| !matches!(client.link, ClientLink::Down { .. });
+        if self.clients.get(&client).is_some_and(hears) && !self.is_work(client) {
             out.push(Effect::ToClient(client, message));
         }
     }

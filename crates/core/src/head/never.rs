@@ -2,7 +2,8 @@
 //!
 //! * NV-1: judged by the nodes that are here and by those that were here until lately.
 //! * NV-2: with no node, and for a while after the head's start, nothing is impossible.
-//! * NV-3: what tasks keep while they wait for others (all but CPUs) is not there for those they wait for.
+//! * NV-3: what tasks keep while they wait for others (all but CPUs) is not there for those they wait for, unless the task
+//!   that waits can run them itself.
 
 use super::{Departed, Effect, Head};
 use crate::time::Tick;
@@ -16,12 +17,18 @@ impl Head {
     /// Refuse what no node could ever hold.
     pub(super) fn judge(&mut self, now: Tick, id: ClientId, shape: Shape, out: &mut Vec<Effect>) {
         let settling = self.settled_at.is_none_or(|at| now < at);
-        if settling || self.nodes.is_empty() || self.is_possible(id, shape) {
+        // Work waits for a node that can hold it: it was accepted when there was one.
+        if settling || self.nodes.is_empty() || self.is_work(id) || self.is_possible(id, shape) {
             return;
         }
         let held = self.held_above(id);
+        let free = self.could_ever_hold(id, shape, &BTreeMap::new());
+        // It runs in the middle of the task that waits for it, once that does (TA-2).
+        if free && self.may_run_in_parent(&self.clients[&id], shape) {
+            return;
+        }
         let largest = self.largest(&held);
-        let why = match self.could_ever_hold(id, shape, &BTreeMap::new()) {
+        let why = match free {
             true => format!("{} is held by the tasks that wait for it", self.held_in_words(&held)),
             false => self.what_is_missing(id, shape),
         };
@@ -37,6 +44,16 @@ impl Head {
             .flat_map(|(&id, client)| client.wants.keys().map(move |&shape| (id, shape)))
             .collect();
         wants.into_iter().for_each(|(id, shape)| self.judge(now, id, shape, out));
+    }
+
+    /// Whether a node can hold this that is here or was here lately, or why none can (NV-2).
+    pub(super) fn could_ever_run(&self, now: Tick, needs: Resources) -> Result<(), String> {
+        let settling = self.settled_at.is_none_or(|at| now < at);
+        let (nobody, shape) = (ClientId(0), Shape::of(needs));
+        match settling || self.nodes.is_empty() || self.could_ever_hold(nobody, shape, &BTreeMap::new()) {
+            true => Ok(()),
+            false => Err(self.what_is_missing(nobody, shape)),
+        }
     }
 
     fn is_possible(&self, id: ClientId, shape: Shape) -> bool {
@@ -82,7 +99,7 @@ impl Head {
     }
 
     /// The most that any node has, or had, besides what is held.
-    fn largest(&self, held: &BTreeMap<NodeId, Resources>) -> Resources {
+    pub(super) fn largest(&self, held: &BTreeMap<NodeId, Resources>) -> Resources {
         let here = self.nodes.iter().map(|(id, node)| match held.get(id) {
             Some(held) => node.total.less(held),
             None => node.total,

@@ -1,6 +1,6 @@
 //! What nodes say, and what happens when they fall silent.
 
-use super::clients::lost;
+use super::detached::Gone;
 use super::devices::Books;
 use super::{BEATS, Departed, Effect, Head, LeaseState, Node, NodeLink};
 use crate::time::Tick;
@@ -23,10 +23,10 @@ impl Head {
             }
             NodeToHead::Placed { lease, slot } => self.on_placed(now, from, lease, slot, out),
             NodeToHead::Ended { lease, death } => {
-                if death.is_some() {
+                if death.is_some() && !self.is_news_of_work(from, lease) {
                     self.tell_node(from, HeadToNode::Heard { lease }, out);
                 }
-                self.on_ended(from, lease, death, out);
+                self.on_ended(now, from, lease, death, out);
             }
             NodeToHead::Output { client, slot, stream, text } => {
                 self.tell_client(client, HeadToClient::Output { slot, stream, text }, out);
@@ -57,7 +57,7 @@ impl Head {
         let repeated = known == Some((fresh.incarnation, true));
         if known.is_some_and(|(before, _)| before != fresh.incarnation) {
             // Another start of the node: what the one before had is gone for certain.
-            self.lose_node(id, out);
+            self.lose_node(now, id, Gone::Dead, out);
         }
         self.departed.remove(&id);
         self.learn_names(fresh.facts.resources.clone());
@@ -110,12 +110,13 @@ impl Head {
                 (LeaseState::Broken | LeaseState::Ending, Some(_)) => {
                     self.tell_node(id, HeadToNode::End { lease }, out)
                 }
-                (_, None) => self.on_ended(id, lease, Some(lost()), out),
+                (_, None) => self.on_ended(now, id, lease, Some(Death::of_lost_node()), out),
             }
         }
         for placement in foreign {
             self.adopt(now, id, placement, met, out);
         }
+        self.on_works_reported(now, id, &placed, out);
         self.refuse_claims(id, out);
         blocked.into_iter().for_each(|(lease, blocked)| self.on_blocked(id, lease, blocked));
     }
@@ -128,6 +129,7 @@ impl Head {
                 lease.state = LeaseState::Held { slot, since: now };
                 let (client, shape) = (lease.client, lease.shape);
                 self.note_held(id);
+                self.on_work_placed(client, id, slot);
                 let secret = self.secret_of(id);
                 let granted = HeadToClient::Granted { lease: id, node, slot, shape, secret };
                 self.tell_where(client, node, out);
@@ -140,7 +142,14 @@ impl Head {
         }
     }
 
-    fn on_ended(&mut self, node: NodeId, id: LeaseId, death: Option<Death>, out: &mut Vec<Effect>) {
+    fn on_ended(
+        &mut self,
+        now: Tick,
+        node: NodeId,
+        id: LeaseId,
+        death: Option<Death>,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(lease) = self.leases.get(&id).filter(|lease| lease.node == node) else { return };
         let (client, state) = (lease.client, lease.state);
         self.unrelay(id, out);
@@ -150,11 +159,12 @@ impl Head {
         }
         match state {
             LeaseState::Held { .. } | LeaseState::Recalled { .. } | LeaseState::Broken => {
-                let death = death.unwrap_or_else(lost);
+                let death = death.clone().unwrap_or_else(Death::of_lost_node);
                 self.tell_client(client, HeadToClient::Ended { lease: id, death }, out);
             }
             LeaseState::Placing | LeaseState::Ending | LeaseState::Unclaimed { .. } => {}
         }
+        self.on_work_over(now, client, id, death.as_ref(), out);
     }
 
     pub(super) fn on_node_down(&mut self, now: Tick, id: NodeId, out: &mut Vec<Effect>) {
@@ -164,7 +174,7 @@ impl Head {
         let until = now + self.config.heartbeat * BEATS;
         let Some(node) = self.nodes.get_mut(&id) else { return };
         if matches!(node.link, NodeLink::Up { .. }) {
-            node.link = NodeLink::Down { until };
+            node.link = NodeLink::Down { until, heard: now };
             self.note_room(id);
             self.no_later_than(until);
         }
@@ -176,19 +186,19 @@ impl Head {
         let mut lost = Vec::new();
         let mut next: Option<Tick> = self.departed.values().map(|departed| departed.until).min();
         for (&id, node) in &self.nodes {
-            let (until, up) = match node.link {
-                NodeLink::Up { heard } => (heard + silence, true),
-                NodeLink::Down { until } => (until, false),
+            let (until, up, heard) = match node.link {
+                NodeLink::Up { heard } => (heard + silence, true, heard),
+                NodeLink::Down { until, heard } => (until, false, heard),
             };
             if until <= now {
-                lost.push((id, up));
+                lost.push((id, up, heard));
             } else {
                 next = Some(next.map_or(until, |next| next.min(until)));
             }
         }
         next.into_iter().for_each(|at| self.no_later_than(at));
-        for (id, up) in lost {
-            let node = self.lose_node(id, out);
+        for (id, up, heard) in lost {
+            let node = self.lose_node(now, id, Gone::Silent { heard }, out);
             let until = now + self.config.head_lost;
             self.departed.insert(id, Departed { node, until });
             self.no_later_than(until);
@@ -199,9 +209,10 @@ impl Head {
     }
 
     /// The node is gone, and with it whatever ran there. Returns what it was.
-    pub(super) fn lose_node(&mut self, id: NodeId, out: &mut Vec<Effect>) -> Node {
+    pub(super) fn lose_node(&mut self, now: Tick, id: NodeId, gone: Gone, out: &mut Vec<Effect>) -> Node {
         let leases: Vec<LeaseId> = self.nodes[&id].leases.iter().copied().collect();
-        leases.into_iter().for_each(|lease| self.on_ended(id, lease, Some(lost()), out));
+        leases.iter().for_each(|&lease| self.on_work_lost(now, lease, gone, out));
+        leases.into_iter().for_each(|lease| self.on_ended(now, id, lease, Some(Death::of_lost_node()), out));
         let node = self.nodes.remove(&id).expect("the node is known");
         self.room.remove(id, &node);
         self.room.forget(id, &node);

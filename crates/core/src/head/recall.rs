@@ -13,6 +13,7 @@
 //! that needs several leases of one node at once looks at nodes, and in a large cluster at a few of them at a time.
 
 use super::lineup::{Class, Turn};
+use super::waiting::Richness;
 use super::{Client, Effect, Head, Lease};
 use crate::time::Tick;
 use paceline_proto::{ClientId, LeaseId, NodeId, Resources, Shape, Sum};
@@ -73,8 +74,8 @@ impl Head {
             }
             stuck.insert(class);
             // Who has more than the first of its class can take no more than it, but from its own family.
-            if self.clients.values().any(|client| client.depth > 0) {
-                let deeper = self.calling.turns(&class).filter(|it| it.line.depth.0 > 0 && **it != turn);
+            if class.nested {
+                let deeper = self.calling.turns(&class).filter(|it| **it != turn);
                 for turn in deeper.copied().take(GLANCE).collect::<Vec<_>>() {
                     self.recall_one(now, class, &turn, out);
                 }
@@ -182,30 +183,50 @@ impl Head {
         if waiter.depth > 0 && patient > now {
             return Plan::Later(patient);
         }
-        match self.plan_one(now, &waiter) {
-            Plan::Nothing => self.plan_several(now, class, &waiter),
+        let mut some = false;
+        match self.plan_one(now, &waiter, &mut some) {
+            // Who may take nothing may not take several.
+            Plan::Nothing if some => self.plan_several(now, class, &waiter),
             plan => plan,
         }
     }
 
-    /// One lease that makes room, of those who are to give first.
-    fn plan_one(&self, now: Tick, waiter: &Waiter) -> Plan {
+    /// One lease that makes room, of those who are to give first. `some`: one may be taken, whether or not it helps.
+    fn plan_one(&self, now: Tick, waiter: &Waiter, some: &mut bool) -> Plan {
         let own = (waiter.depth > 0).then_some(waiter.root);
-        let rich = self.rich.iter().rev().map(|rich| rich.3).filter(|root| Some(*root) != own);
+        let rich = self.rich.iter().rev().take_while(|rich| self.may_give(waiter, rich));
+        let rich = rich.map(|rich| rich.3).filter(|root| Some(*root) != own);
         for root in own.into_iter().chain(rich).take(GLANCE) {
-            let held = self.families.get(&root).map(|family| &family.held);
-            let leases = held.into_iter().flatten().flat_map(|(_, leases)| leases.iter().take(8));
-            let claims = leases.filter_map(|&(_, id)| {
-                let claim = self.claim(waiter, id, &BTreeMap::new())?;
-                self.makes_room(id, waiter.client, waiter.shape, waiter.needs).then_some((claim, id))
-            });
-            match claims.min() {
+            match self.claim_of_family(waiter, root, some) {
                 Some((Claim::Turn(from), _)) if from > now => return Plan::Later(from),
                 Some((_, lease)) => return Plan::Recall(vec![lease]),
                 None => {}
             }
         }
         Plan::Nothing
+    }
+
+    /// Whether a family that has so much may have something to give; if not, none that has less may.
+    fn may_give(&self, waiter: &Waiter, &(Reverse(priority), share, ..): &Richness) -> bool {
+        let richest = waiter.turns.is_some_and(|richest| share >= richest);
+        priority < waiter.priority || priority == waiter.priority && (share >= waiter.share || richest)
+    }
+
+    /// The lease of this family that is the first to go for one that waits.
+    fn claim_of_family(&self, waiter: &Waiter, root: ClientId, some: &mut bool) -> Option<(Claim, LeaseId)> {
+        let mine = self.clients[&waiter.client].under;
+        let held = self.families.get(&root).map(|family| &family.held);
+        let alike = held.into_iter().flatten().filter_map(|(_, leases)| {
+            let mut leases = leases.iter().map(|&(_, id)| id).filter(|id| Some(*id) != mine);
+            let first = leases.next()?;
+            // What may be taken is the same for all of them, but for how long they are held.
+            self.claim(waiter, first, &BTreeMap::new())?;
+            *some = true;
+            let mut few = std::iter::once(first).chain(leases).take(8);
+            let room = few.find(|id| self.makes_room(*id, waiter.client, waiter.shape, waiter.needs))?;
+            Some((self.claim(waiter, room, &BTreeMap::new())?, room))
+        });
+        alike.min()
     }
 
     /// Several leases of one node that make room together.

@@ -42,6 +42,7 @@ impl Head {
         // What is known of a class holds only while it is looked after.
         let queue = &self.queue;
         self.known.retain(|class, _| queue.has_class(class));
+        self.untangle(now, out);
         self.tell_waits(now, out);
     }
 

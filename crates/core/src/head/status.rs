@@ -1,6 +1,6 @@
 //! What the head can tell about itself.
 
-use super::{Head, LeaseState, NodeLink};
+use super::{Head, LeaseState, NodeLink, WorkStatus};
 use paceline_proto::{Address, ClientId, LeaseId, Names, NodeId, Resources, Shape};
 
 /// The cluster as the head sees it, in the order of ids.
@@ -12,6 +12,8 @@ pub struct Status {
     pub leases: Vec<LeaseStatus>,
     /// What custom resources are called.
     pub names: Names,
+    /// What the head owns, what has ended first.
+    pub works: Vec<WorkStatus>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +54,11 @@ impl Head {
                     addresses: entry.addresses.clone(),
                 })
                 .collect(),
-            clients: self.clients.iter().map(|(&id, client)| (id, client.name.clone())).collect(),
+            clients: (self.clients.iter())
+                .filter(|(id, _)| !self.is_work(**id))
+                .map(|(&id, client)| (id, client.name.clone()))
+                .collect(),
+            works: self.works(),
             leases: (self.leases.iter())
                 .map(|(&lease, entry)| LeaseStatus {
                     lease,

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Whoever has nothing for so long comes first, whatever the priorities are.
 const STARVES_AFTER: Duration = Duration::from_secs(5);
 
+/// How often all who wait are looked at for that.
+const LOOK_FOR_STARVING: Duration = Duration::from_millis(100);
+
 /// What is listed for one client, by shape; the flag says whether it calls.
 pub(super) type Listed = BTreeMap<Shape, (ClientId, Class, Line, bool)>;
 
@@ -145,8 +148,16 @@ impl Head {
 
     /// Strict priorities would let somebody wait for ever: who has nothing at all for a while comes first.
     pub(super) fn note_starving(&mut self, now: Tick) {
-        let waiting = self.queue.families().map(|(_, rank, _)| rank.priority);
-        let highest = waiting.chain(self.rich.first().map(|rich| rich.0)).min();
+        let rich = || self.rich.first().map(|rich| rich.0);
+        let highest = self.queue.highest().into_iter().chain(rich()).min();
+        // Among equals nobody starves. It looks at all who wait, so it does so now and then: who asks meanwhile is not
+        // starving by the time it looks again.
+        if self.queue.lowest() == highest {
+            return;
+        }
+        if now < self.look_for_starving {
+            return self.look_at(self.look_for_starving);
+        }
         let mut next = None;
         let mut starving = Vec::new();
         for (root, rank, line) in self.queue.families() {
@@ -165,6 +176,7 @@ impl Head {
             }
         }
         next.into_iter().for_each(|at| self.look_at(at));
+        self.look_for_starving = next.into_iter().chain([now + LOOK_FOR_STARVING]).min().unwrap_or(now);
         for root in starving {
             self.starving.insert(root);
             self.rank_family(root);

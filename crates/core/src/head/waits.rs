@@ -97,8 +97,8 @@ impl Head {
         holders.sort_by(|a, b| b.cmp(a));
         let named = holders.iter().take(3).map(|&(count, holder)| {
             let name = self.clients.get(&holder).map_or("a client that is gone", |client| &client.name);
-            let slots = if count == 1 { "1 slot".to_owned() } else { format!("{count} slots") };
-            if holder == id { format!("{slots} are its own") } else { format!("{slots} are {name}'s") }
+            let slots = if count == 1 { "1 slot is".to_owned() } else { format!("{count} slots are") };
+            if holder == id { format!("{slots} its own") } else { format!("{slots} {name}'s") }
         });
         let named: Vec<String> = named.collect();
         let mut text = format!(

@@ -61,6 +61,16 @@ impl Node {
         }
     }
 
+    /// A task waits for what nobody else can run: it has its CPUs back, and is to run it itself.
+    pub(super) fn on_tangled(&mut self, now: Tick, lease: LeaseId, out: &mut Vec<Effect>) {
+        let waits = |slot: &Slot| slot.blocked.is_some() && slot.holds(lease);
+        if let Some(id) = self.slots.iter().find(|(_, slot)| waits(slot)).map(|(&id, _)| id) {
+            self.set_blocked(now, id, lease, None, out);
+            let message = NodeToSlot::TooDeep { lease };
+            out.push(Effect::ToSlot { slot: id, message, connection: None });
+        }
+    }
+
     /// Whether the next one that waits has to get on by itself. Some places are left for those that cannot: as many tasks
     /// as the node runs at a time may have begun others elsewhere before it was full.
     fn is_full(&self) -> bool {

@@ -20,6 +20,7 @@ impl Node {
         self.check_leases()?;
         self.check_slots()?;
         self.check_devices()?;
+        self.check_works()?;
         let ended = self.short_of_memory.filter(|slot| !self.slots.contains_key(slot));
         ensure!(ended.is_none(), "MM-1: {ended:?} is gone and still waited for");
         self.check_numbers()

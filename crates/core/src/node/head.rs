@@ -3,7 +3,7 @@
 use super::{BEATS, Effect, HeadLink, Node, Phase, State, Use};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, Met, NodeToHead, Placement};
-use paceline_proto::{Death, LeaseId, Resources, SlotId};
+use paceline_proto::{Death, LeaseId, LeaseSecret, Resources, SlotId};
 use std::time::Duration;
 
 impl Node {
@@ -21,14 +21,25 @@ impl Node {
                 let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
                 self.on_place(now, Use { lease, client, shape, holder, epoch, secret, devices, once }, out)
             }
+            HeadToNode::Run { lease, holder, shape, devices, name, start, within } => {
+                let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
+                let secret = LeaseSecret::default();
+                let once = true;
+                let wanted = Use { lease, client: holder, shape, holder, epoch, secret, devices, once };
+                self.on_run(now, wanted, name, start, within, out);
+            }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),
             HeadToNode::Relay { lease, addresses } => drop(self.relays.insert(lease, addresses)),
             // Whoever answers has read what was said when the beat was sent.
-            HeadToNode::Heartbeat { beat } => self.fresh = self.fresh.max(Some(Tick(beat).min(now))),
+            HeadToNode::Heartbeat { beat } => {
+                self.fresh = self.fresh.max(Some(Tick(beat).min(now)));
+                self.on_sign(Tick(beat).min(now));
+            }
             HeadToNode::Heard { lease } => self.ends.retain(|(placement, _)| placement.lease != lease),
             // The shell answers.
             HeadToNode::Ask { .. } => {}
+            HeadToNode::TooDeep { lease } => self.on_tangled(now, lease, out),
         }
     }
 
@@ -36,6 +47,7 @@ impl Node {
         // The head gives up what is not in the list, and decides anew.
         self.pending.clear();
         self.relays.clear();
+        self.opened = now;
         self.head = HeadLink::Up { since: now, next_beat: now + self.config.heartbeat, obeyed: false };
         let held = self.slots.iter().filter_map(|(&slot, entry)| {
             Some(Placement { blocked: entry.blocked.is_some(), ..placement(entry.state.lease()?, slot) })
@@ -71,6 +83,7 @@ impl Node {
         self.met = Some(met);
         // It answers what opened the link.
         self.fresh = self.fresh.max(Some(*since));
+        self.on_sign(self.opened);
     }
 
     pub(super) fn on_head_down(&mut self) {
@@ -138,7 +151,7 @@ impl Node {
         }
     }
 
-    fn on_place(&mut self, now: Tick, wanted: Use, out: &mut Vec<Effect>) {
+    pub(super) fn on_place(&mut self, now: Tick, wanted: Use, out: &mut Vec<Effect>) {
         let known =
             self.slots.iter().find(|(_, slot)| slot.state.lease().is_some_and(|it| it.lease == wanted.lease));
         match known {
@@ -182,6 +195,7 @@ impl Node {
         self.pending.retain(|pending| pending.lease != lease);
         let slot = self.slots.iter().find(|(_, slot)| slot.state.lease().is_some_and(|it| it.lease == lease));
         match slot.map(|(&id, slot)| (id, slot.state)) {
+            Some((id, State::Leased(_))) if self.end_work(now, id, out) => {}
             Some((id, State::Leased(_))) => self.detach(now, id, out),
             Some(_) => {}
             None => out.push(Effect::ToHead(NodeToHead::Ended { lease, death: None })),

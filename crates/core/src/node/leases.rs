@@ -66,6 +66,7 @@ impl Node {
             }
             out.push(Effect::ToSlot { slot: id, message: bind, connection: None });
         }
+        self.begin_work(id, wanted.lease, out);
         out.push(Effect::ToHead(NodeToHead::Placed { lease: wanted.lease, slot: id }));
     }
 
@@ -79,7 +80,10 @@ impl Node {
     ) {
         self.quiet_since = now;
         let found = self.slots.iter_mut().find_map(|(&id, slot)| match slot.state {
-            State::Leased(held) if held.lease == lease => Some((id, slot, held.secret)),
+            // Nobody has anything to say to work.
+            State::Leased(held) if held.lease == lease && !self.works.contains_key(&lease) => {
+                Some((id, slot, held.secret))
+            }
             _ => None,
         });
         match found {

@@ -34,6 +34,7 @@ mod slots;
 mod status;
 #[cfg(test)]
 mod tests;
+mod works;
 
 use crate::alarm::Alarm;
 use crate::time::Tick;
@@ -47,6 +48,7 @@ use places::Backoff;
 use programs::Program;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+use works::Errand;
 
 pub use memory::MemoryBound;
 pub use status::{SlotState, SlotStatus, Status};
@@ -88,6 +90,10 @@ pub struct Config {
     pub start_limit: Duration,
     /// The zygote of a program that has no slots and is not asked for any ends after this long.
     pub program_idle: Duration,
+    /// Work of the head's has this long to end when asked to; then it is killed.
+    pub work_grace: Duration,
+    /// What such work finds in its environment.
+    pub variables: Vec<(String, String)>,
 }
 
 impl Config {
@@ -111,6 +117,8 @@ impl Config {
             max_blocked: 64,
             start_limit: Duration::from_secs(10),
             program_idle: Duration::from_secs(60),
+            work_grace: Duration::from_secs(5),
+            variables: Vec::new(),
         }
     }
 }
@@ -233,6 +241,16 @@ pub enum Effect {
     ForgetSlot {
         slot: SlotId,
     },
+    /// Ask the slot's process group to end.
+    Terminate {
+        slot: SlotId,
+    },
+    /// Work of this name printed something.
+    Printed {
+        name: String,
+        stream: Stream,
+        text: Vec<u8>,
+    },
     /// A slot that is nobody's printed something.
     Stray {
         slot: SlotId,
@@ -254,6 +272,11 @@ pub struct Node {
     /// When the last beat was sent that the head answered; none once everything was ended for its silence, and before the
     /// first answer (ND-10).
     fresh: Option<Tick>,
+    /// The same by a clock that nothing moves (WK-1), and when the link was opened by it.
+    sign: Option<Tick>,
+    opened: Tick,
+    /// Leases whose slots become work of the head's.
+    works: BTreeMap<LeaseId, Errand>,
     zygote: Zygote,
     zygote_backoff: Backoff,
     /// The programs beside the clients' own.
@@ -381,6 +404,9 @@ impl Node {
             head: HeadLink::Lost,
             met: None,
             fresh: None,
+            sign: None,
+            opened: Tick::ZERO,
+            works: BTreeMap::new(),
             zygote: Zygote::Absent { not_before: Tick::ZERO },
             zygote_backoff: Backoff::default(),
             programs: BTreeMap::new(),
@@ -453,6 +479,7 @@ impl Node {
     }
 
     fn on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        self.works_on_time(now, out);
         self.head_on_time(now, out);
         self.slots_on_time(now, out);
         self.blocked_on_time(now);
@@ -472,6 +499,7 @@ impl Node {
             self.phase = Phase::Closed;
             out.push(Effect::Closed);
         }
+        self.tidy_works();
         let next = self.next_deadline(now);
         out.extend(self.alarm.on_settled(now, next).map(Effect::WakeAt));
     }
@@ -483,7 +511,8 @@ impl Node {
             State::Ending { kill_at, .. } => kill_at,
             State::Generic | State::Leased(_) => None,
         });
-        let programs = self.programs_next().into_iter().chain(self.blocked_until(now));
+        let programs =
+            self.programs_next().into_iter().chain(self.blocked_until(now)).chain(self.works_next());
         slots.chain(head).chain(self.next_fork(now)).chain(programs).chain(self.leave_deadline()).min()
     }
 

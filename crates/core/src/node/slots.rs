@@ -39,6 +39,9 @@ impl Node {
     }
 
     pub(super) fn on_output(&mut self, id: SlotId, stream: Stream, text: Vec<u8>, out: &mut Vec<Effect>) {
+        if self.on_work_output(id, stream, &text, out) {
+            return;
+        }
         match self.slots.get(&id).and_then(|slot| slot.client) {
             Some(client) if matches!(self.head, super::HeadLink::Up { .. }) => {
                 out.push(Effect::ToHead(NodeToHead::Output { client, slot: id, stream, text }));
@@ -100,12 +103,16 @@ impl Node {
     /// Ask the slot to go, and see to it.
     pub(super) fn leave(&mut self, now: Tick, id: SlotId, out: &mut Vec<Effect>) {
         let kill_at = Some(now + self.config.grace);
+        let is_work = self.work_in(id).is_some();
         let slot = self.slots.get_mut(&id).expect("only known slots leave");
         if matches!(slot.state, State::Ending { .. }) {
             return;
         }
         slot.state = State::Ending { lease: slot.state.lease(), kill_at };
-        out.push(Effect::ToSlot { slot: id, message: NodeToSlot::Exit, connection: None });
+        out.push(match is_work {
+            true => Effect::Terminate { slot: id },
+            false => Effect::ToSlot { slot: id, message: NodeToSlot::Exit, connection: None },
+        });
     }
 
     /// Kill the slot's group now, or as soon as it has one.

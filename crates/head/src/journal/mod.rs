@@ -15,13 +15,17 @@ mod error;
 pub use error::JournalError;
 
 use paceline_proto::{ClusterId, Epoch};
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 use std::path::{Path, PathBuf};
 
 /// Facts about the cluster, by name.
 const FACTS: TableDefinition<'_, &str, u128> = TableDefinition::new("facts");
 /// Records of work that the head owns, by number.
 const WORK: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("work");
+/// How far each has come, by the same numbers. Apart from the records, which may be long and never change.
+const NOTES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("notes");
+/// What has ended, by the same numbers.
+const ENDS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("ends");
 
 /// What this version writes; a later one must still read it.
 const FORMAT: u128 = 1;
@@ -44,6 +48,10 @@ impl Journal {
             None | Some(FORMAT) => Ok(journal),
             Some(found) => Err(JournalError::Version { path: path.to_owned(), found, known: FORMAT }),
         }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Take the next epoch. `random` makes the cluster's id the first time, and each start another one than that from a
@@ -72,18 +80,63 @@ impl Journal {
         })
     }
 
+    /// The same, with how far it has come: both or neither.
+    pub fn accept(&self, number: u64, record: &[u8], note: &[u8]) -> Result<(), JournalError> {
+        self.write(|transaction| {
+            transaction.open_table(WORK)?.insert(number, record)?;
+            transaction.open_table(NOTES)?.insert(number, note)?;
+            Ok(())
+        })
+    }
+
+    /// Write how far a piece of work has come, in place of what was written before.
+    pub fn note(&self, number: u64, note: &[u8]) -> Result<(), JournalError> {
+        self.write(|transaction| {
+            transaction.open_table(NOTES)?.insert(number, note)?;
+            Ok(())
+        })
+    }
+
+    /// Write how a piece of work ended, in place of all else about it. Of those that have ended the first are forgotten,
+    /// beyond `most`.
+    pub fn end(&self, number: u64, end: &[u8], most: usize) -> Result<(), JournalError> {
+        self.write(|transaction| {
+            transaction.open_table(WORK)?.remove(number)?;
+            transaction.open_table(NOTES)?.remove(number)?;
+            let mut ends = transaction.open_table(ENDS)?;
+            ends.insert(number, end)?;
+            while ends.len()? > most as u64 {
+                ends.pop_first()?;
+            }
+            Ok(())
+        })
+    }
+
     pub fn forget(&self, number: u64) -> Result<(), JournalError> {
         self.write(|transaction| {
             transaction.open_table(WORK)?.remove(number)?;
+            transaction.open_table(NOTES)?.remove(number)?;
             Ok(())
         })
     }
 
     /// All records of work, in the order of their numbers.
     pub fn work(&self) -> Result<Vec<(u64, Vec<u8>)>, JournalError> {
+        self.all(WORK)
+    }
+
+    pub fn notes(&self) -> Result<Vec<(u64, Vec<u8>)>, JournalError> {
+        self.all(NOTES)
+    }
+
+    pub fn ends(&self) -> Result<Vec<(u64, Vec<u8>)>, JournalError> {
+        self.all(ENDS)
+    }
+
+    fn all(&self, table: TableDefinition<'_, u64, &[u8]>) -> Result<Vec<(u64, Vec<u8>)>, JournalError> {
         let read = || -> Result<Vec<(u64, Vec<u8>)>, redb::Error> {
             let transaction = self.database.begin_read()?;
-            let table = match transaction.open_table(WORK) {
+            let table = match transaction.open_table(table) {
                 Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
                 table => table?,
             };

@@ -5,6 +5,7 @@
 use paceline_proto::version::PROTOCOL;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
 
 /// The most bytes an introduction may have.
 pub(crate) const LONGEST: usize = 16 << 10;
@@ -31,11 +32,22 @@ pub struct Introduction {
     /// The version of Python, where there is any.
     #[serde(default)]
     pub python: Option<[u8; 3]>,
+    /// Of a head: how long silence may last in its cluster.
+    #[serde(default)]
+    pub timing: Option<Timing>,
+}
+
+/// How long silence may last, for everybody in a cluster alike: what a head takes for over must be over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Timing {
+    pub heartbeat: Duration,
+    pub head_lost: Duration,
 }
 
 impl Introduction {
     pub fn new(role: Role, name: impl Into<String>, python: Option<[u8; 3]>) -> Introduction {
-        Introduction { role, name: name.into(), paceline: env!("CARGO_PKG_VERSION").into(), python }
+        let paceline = env!("CARGO_PKG_VERSION").into();
+        Introduction { role, name: name.into(), paceline, python, timing: None }
     }
 
     /// Why we cannot work with them: functions pickled by one version of Python mean nothing to another.

@@ -26,7 +26,7 @@ pub(crate) mod tls;
 
 pub use dial::{Dialed, answer_data, dial, dial_async, dial_data, dial_relayed};
 pub use error::Error;
-pub use introduction::{Introduction, Role};
+pub use introduction::{Introduction, Role, Timing};
 pub use keys::{Credential, Key, Keys, NoKey, TOKEN_LIVES, Token, read_private};
 pub use listen::{Accepted, Door, Listener, Serves, unix_name};
 pub use password::{Password, Record as PasswordRecord};

@@ -200,7 +200,7 @@ impl<S: Socket> Talk<S> {
         match tls.receive(self.socket.descriptor(), &mut self.received)? {
             Got::Bytes { .. } => Ok(()),
             Got::Nothing => self.socket.readable().await,
-            Got::Closed => Err(io::ErrorKind::UnexpectedEof.into()),
+            Got::Closed | Got::Reset => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 

@@ -41,6 +41,7 @@ pub(crate) enum Got {
     },
     Nothing,
     Closed,
+    Reset,
 }
 
 impl Tls {
@@ -91,7 +92,7 @@ impl Tls {
                     Ok((count, _)) => break count,
                     Err(Errno::AGAIN) => return Ok(Got::Nothing),
                     Err(Errno::INTR) => {}
-                    Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Got::Closed),
+                    Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Got::Reset),
                     Err(error) => return Err(error.into()),
                 }
             };

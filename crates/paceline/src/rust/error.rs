@@ -45,6 +45,9 @@ pub enum Error {
     /// The head of the cluster was out of reach for as long as anything waits for it.
     #[error("{task} waited for the head of the cluster, which was out of reach for {after:?}")]
     HeadLost { task: &'static str, after: Duration },
+    /// Somebody ended the cluster.
+    #[error("{task} ended with the cluster, which was stopped by {by}")]
+    Stopped { task: &'static str, by: String },
     /// Arguments or value could not be made into bytes.
     #[error("{what} of {task} cannot be encoded: {message}")]
     Encode { task: &'static str, what: &'static str, message: String },
@@ -128,6 +131,7 @@ impl Error {
             Error::NotStarted { .. } => "program-not-started",
             Error::Unplaceable { .. } | Error::NoRoom { .. } => "no-resources",
             Error::HeadLost { .. } => "head-lost",
+            Error::Stopped { .. } => "cluster-stopped",
             Error::Encode { .. } => "not-serializable",
             Error::Decode { .. } => "not-deserializable",
             Error::QueueFull { .. } => "queue-full",
@@ -165,6 +169,7 @@ impl Error {
             Error::Unplaceable { .. } => "ask for less, or start the cluster with more",
             Error::NoRoom { .. } => "wait longer, ask for less, or add nodes",
             Error::HeadLost { .. } => "is the head running and reachable? then submit the task again",
+            Error::Stopped { .. } => "start it again, connect to it again, and submit the task again",
             Error::Encode { .. } => "derive serde::Serialize, and use string or integer keys in maps",
             Error::Decode { .. } => "types whose Serialize and Deserialize differ cannot travel",
             Error::QueueFull { .. } => "submit() waits for room; or raise queue_tasks() or queue_bytes()",
@@ -201,6 +206,7 @@ impl Error {
             }
             Outcome::NoRoom(waited) => Error::NoRoom { task, needs: Box::new(waited.needs), why: waited.why },
             Outcome::HeadLost { after } => Error::HeadLost { task, after },
+            Outcome::Stopped { by } => Error::Stopped { task, by: by.into() },
             Outcome::GroupLost(_) => unreachable!("tasks of Rust are in no group"),
             Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }

@@ -105,7 +105,9 @@ fn after_a_break_the_head_hears_how_things_stand() {
     let hello = ClientToHead::Hello {
         client: ClientId(1),
         name: "bench".into(),
-        leases: [1, 2].map(|lease| Held { lease: LeaseId(lease), node: NodeId(1) }).to_vec(),
+        leases: [1, 2]
+            .map(|lease| Held { lease: LeaseId(lease), node: NodeId(1), shape: Shape::cpus(1) })
+            .to_vec(),
         met: None,
         under: None,
     };

@@ -1,6 +1,7 @@
 //! Data links that break and come back (CL-3).
 
 use super::*;
+use paceline_proto::control::Held;
 
 /// One lease with calls 2 to 5 in flight, tasks 2 to 5, of a short function.
 fn four_in_flight() -> Bench {
@@ -33,6 +34,61 @@ fn a_slot_that_has_everything_gets_nothing_again() {
     bench.up(A);
     assert_eq!(bench.resumed(A, 5), [send_now(A)]);
     assert_eq!(bench.said(A), ["hello 1"]);
+}
+
+/// Two leases on two nodes, a client that hears of its head, and a long task on each.
+fn two_nodes() -> Bench {
+    let mut bench = Bench::with(Config { heartbeat: Duration::from_secs(2), ..Config::default() });
+    bench.handle(Event::HeadUp);
+    for lease in [1, 2] {
+        bench.granted_at(lease, lease, lease);
+        bench.up(LeaseKey(lease as usize - 1));
+    }
+    bench.submit_many(2);
+    [A, B].into_iter().for_each(|key| drop(bench.said(key)));
+    bench
+}
+
+fn pass_seconds(bench: &mut Bench, count: u64) -> Vec<Effect<u64>> {
+    let mut out = Vec::new();
+    for _ in 0..count {
+        bench.now = bench.now + Duration::from_secs(1);
+        out.extend(bench.handle(Event::Tick));
+    }
+    out
+}
+
+#[test]
+fn without_a_head_what_is_out_of_reach_for_three_heartbeats_runs_elsewhere() {
+    let mut bench = two_nodes();
+    bench.handle(Event::HeadDown);
+    bench.down(A);
+    let given_up = |effect: &Effect<u64>| matches!(effect, Effect::Abandoned { .. });
+    assert!(!pass_seconds(&mut bench, 5).iter().any(given_up), "it may come back");
+    let effects = pass_seconds(&mut bench, 2);
+    let abandoned = Effect::Abandoned { lease: LeaseId(1), node: NodeId(1) };
+    assert!(effects.contains(&abandoned) && effects.contains(&Effect::Close { key: A }), "HL-2: {effects:?}");
+    bench.values(B, us(20), &[1]);
+    assert_eq!(bench.said(B), ["run 2=2/2"], "as another run of its task");
+    let effects = bench.handle(Event::HeadUp);
+    let named = |lease: &Held| lease.lease == LeaseId(1);
+    let hello = |effect: &Effect<u64>| matches!(effect, Effect::ToHead(ClientToHead::Hello { leases, .. }) if !leases.iter().any(named));
+    assert!(effects.iter().any(hello), "the head ends what is not named: {effects:?}");
+}
+
+#[test]
+fn with_a_head_it_says_what_becomes_of_them() {
+    let mut bench = two_nodes();
+    bench.down(A);
+    for _ in 0..10 {
+        let effects = pass_seconds(&mut bench, 1);
+        assert!(
+            !effects.iter().any(|effect| matches!(effect, Effect::Abandoned { .. })),
+            "HL-2: {effects:?}"
+        );
+        bench.head_says(HeadToClient::Heartbeat { beat: 1 });
+    }
+    assert!(bench.client.leases[A.0].broken);
 }
 
 #[test]

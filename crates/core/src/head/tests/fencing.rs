@@ -57,6 +57,20 @@ fn a_lease_that_no_node_reports_is_lost() {
 }
 
 #[test]
+fn what_a_client_claims_is_not_granted_to_it_a_second_time() {
+    let mut bench = fifth();
+    bench.hello_after(A, &[lease(101), lease(102)], Some(4));
+    bench.join_after(N2, Incarnation(1), 4, &[], Some(4));
+    assert_eq!(bench.want(A, Shape::cpus(1), 2), [], "it has two, on a node that is on its way");
+    assert_eq!(bench.want(A, Shape::cpus(1), 3), [place(N2, 1, A, Shape::cpus(1))]);
+    bench.placed(N2, 1);
+    assert_eq!(bench.release(A, 102), [place(N2, 2, A, Shape::cpus(1))], "it claims one of three");
+    bench.placed(N2, 2);
+    let effects = bench.pass_beating(N2, seconds(7));
+    assert_eq!(effects, [ended(A, 101, node_lost()), place(N2, 3, A, Shape::cpus(1))], "HD-8");
+}
+
+#[test]
 fn leases_of_another_cluster_or_given_up_by_this_head_are_ended() {
     let mut bench = fifth();
     let effects = bench.join_after(N1, Incarnation(1), 1, &[(101, A)], Some(5));
@@ -66,7 +80,7 @@ fn leases_of_another_cluster_or_given_up_by_this_head_are_ended() {
     let hello = ClientToHead::Hello {
         client: A,
         name: String::new(),
-        leases: vec![Held { lease: lease(101), node: N1 }],
+        leases: vec![Held { lease: lease(101), node: N1, shape: Shape::cpus(1) }],
         met: Some(other),
         under: None,
     };

@@ -61,9 +61,11 @@ fn what_was_said_to_a_broken_link_is_said_again() {
 fn the_end_of_the_cluster() {
     let mut bench = Bench::holding(A, 1);
     bench.hello(B, &[]);
-    let farewell = |client| Effect::ToClient(client, HeadToClient::Bye);
-    assert_eq!(bench.handle(Event::Close), [farewell(A), farewell(B), bye(N1)], "LV-3");
-    assert_eq!(bench.handle(Event::Close), []);
+    let by = || String::from("its owner");
+    let farewell = |client| Effect::ToClient(client, HeadToClient::Bye { by: by() });
+    assert_eq!(bench.handle(Event::Close { by: by() }), [farewell(A), farewell(B), bye(N1)], "LV-3");
+    assert_eq!(bench.handle(Event::Close { by: "somebody else".into() }), []);
+    assert_eq!(bench.hello(C, &[]), [welcome(C), farewell(C)]);
     assert_eq!(bench.want(B, Shape::cpus(1), 1), []);
     assert_eq!(bench.join(N2, 4, &[]), [welcome_node(N2), bye(N2)], "LV-3");
     assert_eq!(bench.handle(Event::NodeDown(N1)), [ended(A, 1, node_lost())]);

@@ -140,20 +140,55 @@ fn another_start_of_a_node_has_none_of_the_old_leases() {
 #[test]
 fn a_lost_client_keeps_its_leases_for_a_while() {
     let mut bench = Bench::holding(A, 1);
-    assert_eq!(bench.handle(Event::ClientDown { client: A, dead: false }), []);
+    assert_eq!(bench.handle(Event::ClientDown { client: A, end: LinkEnd::Lost }), []);
     assert_eq!(bench.pass_beating(N1, seconds(29)), []);
     assert_eq!(bench.hello(A, &[lease(1)]), [welcome(A)]);
     assert_eq!(bench.pass_beating(N1, seconds(60)), []);
-    bench.handle(Event::ClientDown { client: A, dead: false });
+    bench.handle(Event::ClientDown { client: A, end: LinkEnd::Lost });
     assert_eq!(bench.pass_beating(N1, seconds(30)), [end(N1, 1)]);
     assert!(bench.head.clients.is_empty());
     assert_eq!(bench.hello(A, &[lease(1)]), [welcome(A), ended(A, 1, node_lost())], "HD-4");
 }
 
 #[test]
+fn silence_of_a_client_counts_from_its_last_word() {
+    let mut bench = Bench::holding(A, 1);
+    bench.client_says(A, ClientToHead::Heartbeat { beat: 1 });
+    assert_eq!(bench.pass_beating(N1, seconds(20)), []);
+    bench.handle(Event::ClientDown { client: A, end: LinkEnd::Lost });
+    assert_eq!(bench.pass_beating(N1, seconds(9)), []);
+    assert_eq!(bench.pass_beating(N1, seconds(1)), [end(N1, 1)]);
+}
+
+#[test]
+fn a_client_whose_machine_closed_its_link_comes_back_at_once_or_is_dead() {
+    for (how, patience) in [(LinkEnd::Closed, 2), (LinkEnd::Reset, 6)] {
+        let mut bench = Bench::holding(A, 1);
+        bench.handle(Event::ClientDown { client: A, end: how });
+        assert_eq!(bench.pass_beating(N1, seconds(patience - 1)), []);
+        assert_eq!(bench.hello(A, &[lease(1)]), [welcome(A)], "it was the link alone");
+        bench.handle(Event::ClientDown { client: A, end: how });
+        assert_eq!(bench.pass_beating(N1, seconds(patience)), [end(N1, 1)], "{how:?}");
+        assert!(bench.head.clients.is_empty());
+    }
+}
+
+#[test]
+fn a_client_that_lets_go_of_its_link_is_not_dead() {
+    let mut bench = Bench::holding(A, 1);
+    bench.client_says(A, ClientToHead::Reopening);
+    bench.handle(Event::ClientDown { client: A, end: LinkEnd::Closed });
+    assert_eq!(bench.pass_beating(N1, seconds(29)), []);
+    assert_eq!(bench.hello(A, &[lease(1)]), [welcome(A)]);
+    // That was about the other link.
+    bench.handle(Event::ClientDown { client: A, end: LinkEnd::Closed });
+    assert_eq!(bench.pass_beating(N1, seconds(2)), [end(N1, 1)]);
+}
+
+#[test]
 fn a_client_that_comes_back_is_reconciled() {
     let mut bench = Bench::holding(A, 2);
-    bench.handle(Event::ClientDown { client: A, dead: false });
+    bench.handle(Event::ClientDown { client: A, end: LinkEnd::Lost });
     assert_eq!(bench.ended(N1, 1, Some(killed())), [], "nobody to tell");
     let back = bench.hello(A, &[lease(1)]);
     assert_eq!(
@@ -171,10 +206,10 @@ fn goodbye_and_death_end_leases_at_once() {
     let (slot, stream) = (SlotId(1), Stream::Out);
     let output = NodeToHead::Output { client: A, slot, stream, text: b"bye\n".to_vec() };
     assert_eq!(bench.node_says(N1, output).len(), 1, "its slots' last words are heard");
-    assert_eq!(bench.handle(Event::ClientDown { client: A, dead: false }), []);
+    assert_eq!(bench.handle(Event::ClientDown { client: A, end: LinkEnd::Lost }), []);
     assert!(bench.head.clients.is_empty());
     let mut bench = Bench::holding(A, 1);
-    assert_eq!(bench.handle(Event::ClientDown { client: A, dead: true }), [end(N1, 1)]);
+    assert_eq!(bench.handle(Event::ClientDown { client: A, end: LinkEnd::Dead }), [end(N1, 1)]);
     assert_eq!(bench.ended(N1, 1, None), []);
 }
 

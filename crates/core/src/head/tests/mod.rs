@@ -1,5 +1,6 @@
 //! A head with a hand on its clock, for the tests.
 
+mod detached;
 mod families;
 mod fencing;
 mod leaving;
@@ -8,7 +9,9 @@ mod needs;
 mod programs;
 mod random;
 mod reach;
+mod shares;
 mod sharing;
+mod tangles;
 
 use super::*;
 use paceline_proto::LeaseSecret;
@@ -99,7 +102,7 @@ impl Bench {
 
     /// The client comes from this epoch, and holds leases of the first node.
     fn hello_after(&mut self, client: ClientId, leases: &[LeaseId], epoch: Option<u64>) -> Vec<Effect> {
-        let leases = leases.iter().map(|&lease| Held { lease, node: N1 }).collect();
+        let leases = leases.iter().map(|&lease| Held { lease, node: N1, shape: Shape::cpus(1) }).collect();
         let hello =
             ClientToHead::Hello { client, name: "test".into(), leases, met: epoch.map(met), under: None };
         self.client_says(client, hello)

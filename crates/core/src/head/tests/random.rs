@@ -32,6 +32,8 @@ struct Model {
     slots: u64,
     /// Tasks wait for others, and slots are clients.
     nests: bool,
+    /// The lease of each client that is a slot.
+    under: BTreeMap<ClientId, LeaseId>,
 }
 
 impl Model {
@@ -44,6 +46,7 @@ impl Model {
             clients: ids.map(|id| (ClientId(id), ModelClient::default())).collect(),
             slots: 0,
             nests: false,
+            under: BTreeMap::new(),
         }
     }
 
@@ -69,6 +72,7 @@ impl Model {
     fn slot_is_client(&mut self, node: NodeId, client: ClientId) {
         if self.clients[&client].up && client != ClientId(1) {
             let lease = self.nodes[&node].leases.keys().next().copied().unwrap_or_default();
+            self.under.insert(client, lease);
             self.handle(Event::FromClient(client, ClientToHead::Under { lease }));
         }
     }
@@ -96,6 +100,7 @@ impl Model {
                     unreachable!("nobody beats, nobody comes later")
                 }
                 Effect::WakeAt(_) => unreachable!("taken out by the bench"),
+                Effect::Write { .. } | Effect::Told { .. } => unreachable!("nothing is submitted here"),
             }
         }
     }
@@ -171,11 +176,17 @@ impl Model {
                     }
                 }
             }
-            self.handle(Event::ClientDown { client: id, dead });
+            let ends = [LinkEnd::Closed, LinkEnd::Reset, LinkEnd::Lost];
+            let end = if dead { LinkEnd::Dead } else { ends[self.random.below(3) as usize] };
+            self.handle(Event::ClientDown { client: id, end });
             return;
         }
         client.up = true;
-        let leases = client.leases.iter().map(|&lease| Held { lease, node: NodeId(1) }).collect();
+        let leases = client
+            .leases
+            .iter()
+            .map(|&lease| Held { lease, node: NodeId(1), shape: Shape::cpus(1) })
+            .collect();
         let hello =
             ClientToHead::Hello { client: id, name: String::new(), leases, met: Some(met(1)), under: None };
         self.handle(Event::FromClient(id, hello));
@@ -304,9 +315,11 @@ fn anything_may_happen_and_the_books_agree() {
         (0..3000).for_each(|_| model.step());
         model.settle();
         let at_head: BTreeSet<LeaseId> = model.bench.head.leases.keys().copied().collect();
-        let at_nodes = model.nodes.values().flat_map(|node| node.leases.keys().copied()).collect();
-        // A client that was a slot is gone with it, and nobody tells the dead.
-        let died = |id: &ClientId| model.nests && !model.bench.head.clients.contains_key(id);
+        let at_nodes: BTreeSet<LeaseId> =
+            model.nodes.values().flat_map(|node| node.leases.keys().copied()).collect();
+        // A client that was a slot is gone with its lease, and nobody tells the dead. Everybody else is known.
+        let slot_died = |id: &ClientId| model.under.get(id).is_some_and(|lease| !at_nodes.contains(lease));
+        let died = |id: &ClientId| !model.bench.head.clients.contains_key(id) && slot_died(id);
         let alive = model.clients.iter().filter(|(id, _)| !died(id));
         let at_clients = alive.flat_map(|(_, client)| client.leases.iter().copied()).collect();
         assert_eq!(at_head, at_nodes, "seed {seed}: head and nodes know the same leases");

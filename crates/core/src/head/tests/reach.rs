@@ -46,7 +46,7 @@ fn a_client_is_told_once_where_a_node_is() {
     bench.want(A, Shape::cpus(1), 2);
     assert_eq!(bench.placed(N1, 1), [node_at(A, N1, there()), granted(A, 1, N1, Shape::cpus(1))]);
     assert_eq!(bench.placed(N1, 2), [granted(A, 2, N1, Shape::cpus(1))]);
-    bench.handle(Event::ClientDown { client: A, dead: false });
+    bench.handle(Event::ClientDown { client: A, end: LinkEnd::Lost });
     let back = bench.hello(A, &[lease(1), lease(2)]);
     assert_eq!(back, [welcome(A), node_at(A, N1, there())], "it may have forgotten");
 }

@@ -106,7 +106,7 @@ fn a_recall_is_said_again_to_a_client_that_lost_its_link() {
     bench.hello(B, &[]);
     let recalled = bench.want(B, ONE(), 1);
     assert_eq!(recalled.len(), 1);
-    bench.handle(Event::ClientDown { client: A, dead: false });
+    bench.handle(Event::ClientDown { client: A, end: LinkEnd::Lost });
     let back = bench.hello(A, &[lease(1), lease(2)]);
     assert_eq!(back, [vec![welcome(A)], recalled].concat());
 }

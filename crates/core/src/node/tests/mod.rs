@@ -8,6 +8,7 @@ mod memory;
 mod programs;
 mod random;
 mod supply;
+mod works;
 
 use super::*;
 use paceline_proto::{ClusterId, DeathCause, OutOfMemory, Seq};

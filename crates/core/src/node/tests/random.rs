@@ -116,6 +116,9 @@ impl Model {
                 self.closed = true;
             }
             Effect::WakeAt(_) => unreachable!("taken out by the bench"),
+            Effect::Terminate { .. } | Effect::Printed { .. } => {
+                unreachable!("no slot becomes anything here")
+            }
         }
     }
 
