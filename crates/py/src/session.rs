@@ -218,7 +218,6 @@ impl Session {
     }
 
     #[pyo3(signature = (size, *, cpus, gpus, memory, resources, placement))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn group(
         &self,
         size: u32,
