@@ -11,7 +11,7 @@
 
 use super::lease::InFlight;
 use super::shapes::ShapeKey;
-use super::task::{Charge, GroupLost};
+use super::task::{Charge, GroupLost, Unplaceable};
 use super::{Client, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
@@ -36,6 +36,8 @@ enum State {
     Waiting,
     Whole,
     Lost(Box<GroupLost>),
+    /// No nodes will ever hold it.
+    Refused(Box<Unplaceable>),
 }
 
 impl<Ticket: Clone> Client<Ticket> {
@@ -104,8 +106,18 @@ impl<Ticket: Clone> Client<Ticket> {
         let group = self.shapes.find(shape).and_then(|base| self.groups.open.get(&base));
         match group {
             Some(Group { state: State::Lost(lost), .. }) => Err(Outcome::GroupLost(lost.clone())),
+            Some(Group { state: State::Refused(why), .. }) => Err(Outcome::Unplaceable(why.clone())),
             Some(group) => group.members.get(member as usize).copied().ok_or(Outcome::Cancelled),
             None => Err(Outcome::Cancelled),
+        }
+    }
+
+    /// The head refuses the group. What is submitted to it after that word has come ends with it, too.
+    pub(super) fn refuse_group(&mut self, base: ShapeKey, why: &Unplaceable) {
+        if let Some(group) =
+            self.groups.open.get_mut(&base).filter(|group| matches!(group.state, State::Waiting))
+        {
+            group.state = State::Refused(Box::new(why.clone()));
         }
     }
 

@@ -360,14 +360,15 @@ impl<Ticket: Clone> Client<Ticket> {
 
     fn on_unplaceable(&mut self, shape: Shape, largest: Resources, why: &str, out: &mut Vec<Effect<Ticket>>) {
         let Some(key) = self.shapes.find(&shape) else { return };
+        let refused = Unplaceable { needs: shape.needs, largest, why: why.to_owned() };
+        self.refuse_group(key, &refused);
         for queue in self.queues_of(key) {
             let queue = &mut self.shapes[queue];
             // Whoever submits such a task again is told again: a larger node may have come.
             queue.wanted = 0;
             for key in queue.drain() {
                 self.waiting.remove(self.tasks[key.0].payload.len());
-                let refused = Unplaceable { needs: shape.needs, largest, why: why.to_owned() };
-                self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused)), out);
+                self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused.clone())), out);
             }
         }
     }

@@ -154,11 +154,19 @@ fn a_group_that_fits_nowhere_ends_what_waits_for_it() {
     let (largest, why) = (Resources::cpus(1), "all nodes together cannot".to_owned());
     let effects = bench.head_says(HeadToClient::Unplaceable { shape, largest, why });
     assert!(matches!(outcomes(&effects)[..], [(1, Outcome::Unplaceable(_))]), "{effects:?}");
+    let late = bench.submit_to(shape, 0);
+    assert!(matches!(outcomes(&late)[..], [(2, Outcome::Unplaceable(_))]), "the word came first: {late:?}");
+}
+
+#[test]
+fn who_waits_for_a_group_no_longer_than_it_may_hears_what_for() {
+    let mut bench = Bench::new();
+    let (shape, _) = bench.open(2);
     bench.submit_as(|spec| Spec { shape, member: Some(0), wait: ms(5), ..spec });
     bench.head_says(HeadToClient::Waits { shape, why: "b is full".into() });
     let effects = bench.pass(ms(6)).tick();
     assert!(
-        matches!(&outcomes(&effects)[..], [(2, Outcome::NoRoom(room))] if room.why == "b is full"),
+        matches!(&outcomes(&effects)[..], [(1, Outcome::NoRoom(room))] if room.why == "b is full"),
         "{effects:?}"
     );
 }
