@@ -219,6 +219,10 @@ impl Sim {
             }
             Effect::ForgetSlot { slot } => {
                 if let Some(process) = self.nodes[node].slots.remove(&slot) {
+                    if self.nodes[node].core.as_ref().is_some_and(Node::is_closing) {
+                        // Its zygote had not yet said that it is there: it finds its link to the node closed, and goes.
+                        self.end_process(process, DeathCause::Exit(0));
+                    }
                     assert_ne!(self.processes[process].life, Life::Alive, "{slot:?} is forgotten and lives");
                     self.processes[process].life = Life::Dead;
                 }

@@ -456,6 +456,11 @@ impl Node {
         debug_assert_eq!(self.check(), Ok(()));
     }
 
+    /// Whether it ends what it has, or has ended it.
+    pub fn is_closing(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
     /// Whether somebody's calls may be running here.
     pub fn is_used(&self) -> bool {
         self.slots.values().any(|slot| slot.state.lease().is_some())
