@@ -236,7 +236,7 @@ impl Daemon {
                 if let (Some(key), false) = (joined.key, place.key_file().exists()) {
                     key.write(&place.key_file())?;
                 }
-                HeadAt::There { secured: joined.secured, dial: joined.dial, timing: joined.timing }
+                HeadAt::There { secured: joined.secured, dial: Box::new(joined.dial), timing: joined.timing }
             }
             (None, None) => return Err(failed("neither a head nor one to join")),
         };

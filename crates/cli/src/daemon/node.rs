@@ -41,7 +41,7 @@ pub struct Running {
 /// Where the head is: in this process, or at the other end of a connection.
 pub enum HeadAt<'a> {
     Here(&'a head::Running),
-    There { secured: Secured, dial: Dial, timing: Option<Timing> },
+    There { secured: Secured, dial: Box<Dial>, timing: Option<Timing> },
 }
 
 pub async fn start(
@@ -133,7 +133,7 @@ pub async fn start(
         }
         HeadAt::There { secured, dial, .. } => {
             handle.join(secured);
-            others.push(tokio::spawn(join::keep(dial, handle.clone(), ended_link, headless.clone())));
+            others.push(tokio::spawn(join::keep(*dial, handle.clone(), ended_link, headless.clone())));
         }
     }
     let service = tokio::spawn({
@@ -169,7 +169,7 @@ fn way_up(head: &HeadAt<'_>) -> Uplink {
             Arc::new(move |link| head.accept(link))
         }
         HeadAt::There { dial, .. } => {
-            let dial = dial.clone();
+            let dial = Dial::clone(dial);
             Arc::new(move |link| drop(tokio::spawn(uplink::pass_on(link, dial.clone()))))
         }
     }
