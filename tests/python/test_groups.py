@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -215,6 +216,16 @@ def test_many_groups_one_after_the_other() -> None:
         for number in range(20):
             with pl.group(2) as group:
                 assert group.run(abs, -number) == [number, number]
+
+
+def test_a_group_that_is_forgotten_late_ends_no_other() -> None:
+    with pl.connect(cpus=2):
+        with pl.group(2) as first:
+            pass
+        with pl.group(2) as second:
+            del first
+            gc.collect()
+            assert second.run(abs, -1) == [1, 1]
 
 
 def test_nonsense_is_refused_where_it_is_written() -> None:

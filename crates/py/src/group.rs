@@ -8,6 +8,7 @@ use paceline::{Bytes, Session, Shape, Submission};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A group of slots. It is given back when it is closed, or forgotten.
@@ -15,11 +16,19 @@ use std::time::Duration;
 pub struct Group {
     session: Session,
     shape: Shape,
+    /// Its shape may be another's by now.
+    closed: AtomicBool,
 }
 
 impl Group {
     pub fn new(session: Session, shape: Shape) -> Group {
-        Group { session, shape }
+        Group { session, shape, closed: AtomicBool::new(false) }
+    }
+
+    fn give_back(&self) {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            self.session.close_group(&self.shape);
+        }
     }
 }
 
@@ -59,12 +68,12 @@ impl Group {
     }
 
     fn close(&self) {
-        self.session.close_group(&self.shape);
+        self.give_back();
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.session.close_group(&self.shape);
+        self.give_back();
     }
 }
