@@ -334,9 +334,12 @@ impl Sim {
     }
 
     fn defines(&mut self, process: usize, function: FunctionId, repeated: bool) {
+        if repeated {
+            return;
+        }
         let entry = &mut self.processes[process];
         let count = entry.defined.entry(function).or_default();
-        *count += u32::from(!repeated);
+        *count += 1;
         let forgotten: u32 = entry.granted.iter().map(|lease| self.ledger.forgotten(*lease)).sum();
         assert!(*count <= 1 + forgotten, "CL-6: a function came {count} times");
     }

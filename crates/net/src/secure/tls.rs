@@ -15,7 +15,7 @@ use std::io::{self, BufRead, IoSlice, Write};
 /// Bytes that are sealed ahead of what the socket takes.
 const AHEAD: usize = 256 << 10;
 /// What is taken from the socket at once.
-const AT_ONCE: usize = 256 << 10;
+const AT_ONCE: usize = 1 << 20;
 
 thread_local! {
     static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -85,7 +85,10 @@ impl Tls {
     /// Take what has arrived, and append what can be opened of it.
     pub(crate) fn receive(&mut self, socket: impl AsFd, into: &mut BytesMut) -> io::Result<Got> {
         RECEIVED.with_borrow_mut(|buffer| {
-            buffer.resize(AT_ONCE, 0);
+            if buffer.is_empty() {
+                // Pages of it that nothing is ever received into are never made.
+                *buffer = vec![0; AT_ONCE];
+            }
             let count = loop {
                 match recv(&socket, &mut buffer[..], RecvFlags::DONTWAIT) {
                     Ok((0, _)) => return Ok(Got::Closed),
