@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -208,7 +209,7 @@ def test_nodes_without_a_head_end_themselves(lab: Lab) -> None:
     assert time.monotonic() - began > 8
     for one, traces in left:
         # Only what lets them join again when there is a head: the key, where the head was, and what they have logged.
-        home = "/root/.local/state/paceline/clusters/default"
+        home = Path.home() / ".local/state/paceline/clusters/default"
         kept = {f"{home}/key", f"{home}/nodes/{one.name}.json", f"{home}/logs/node-{one.name}.log"}
         files = {file for file in traces.files if not any(other.startswith(f"{file}/") for other in traces.files)}
         assert files == kept, traces

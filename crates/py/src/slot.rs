@@ -17,14 +17,6 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-const THREAD_COUNTS: [&str; 5] = [
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "RAYON_NUM_THREADS",
-];
-
 /// Be a slot until told to end. Runs in the forked child, on its main thread.
 #[pyfunction]
 pub fn slot_main(py: Python<'_>, zygote: &Bound<'_, Zygote>, birth: &Bound<'_, Birth>) -> PyResult<()> {
@@ -117,7 +109,11 @@ impl Slot {
         let threads = self.runtime.needs().map_or(1, |needs| needs.threads());
         for (name, value) in environment.variables {
             // The client names those that its user has not set; how many there are is known only here.
-            let value = if THREAD_COUNTS.contains(&name.as_str()) { threads.to_string() } else { value };
+            let value = if paceline_slot::THREAD_COUNTS.contains(&name.as_str()) {
+                threads.to_string()
+            } else {
+                value
+            };
             variables.set_item(name, value)?;
         }
         let module = py.import(intern!(py, "paceline._slot"))?;

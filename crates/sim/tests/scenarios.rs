@@ -225,9 +225,9 @@ fn a_short_silence_of_a_node_is_nothing_and_a_long_one_is_its_loss() {
     }
 }
 
-#[test]
-fn the_work_of_a_dead_client_ends_within_a_second() {
-    let mut sim = Sim::new().node("a", cpus(1)).client("dying").client("waiting");
+/// How long one client waits for the only CPU when the other one, whose task has it, dies; and what became of that task.
+fn after_the_death_of_a_client(sim: Sim) -> (Duration, Option<paceline_sim::How>) {
+    let mut sim = sim.node("a", cpus(1)).client("dying").client("waiting");
     let task = sim.submit_as("dying", Job::new().takes(Duration::from_secs(100)));
     sim.run_until_begun(task);
     let other = sim.submit_as("waiting", Job::new());
@@ -235,23 +235,22 @@ fn the_work_of_a_dead_client_ends_within_a_second() {
     sim.end("dying", true);
     let begin = sim.elapsed();
     sim.run_until("the other client's task ends", |sim| sim.outcome(other).is_some());
-    assert!(sim.elapsed() - begin < Duration::from_secs(1));
-    assert_eq!(sim.outcome(task), Some(Cancelled));
+    let (took, outcome) = (sim.elapsed() - begin, sim.outcome(task));
     sim.finish();
+    (took, outcome)
+}
+
+#[test]
+fn the_work_of_a_dead_client_ends_within_a_second() {
+    let (took, outcome) = after_the_death_of_a_client(Sim::new());
+    assert!(took < Duration::from_secs(1));
+    assert_eq!(outcome, Some(Cancelled));
 }
 
 #[test]
 fn the_work_of_a_dead_client_on_another_machine_ends_within_three_heartbeats() {
-    let mut sim = Sim::new().beating().node("a", cpus(1)).client("dying").client("waiting");
-    let task = sim.submit_as("dying", Job::new().takes(Duration::from_secs(100)));
-    sim.run_until_begun(task);
-    let other = sim.submit_as("waiting", Job::new());
-    sim.run_for(ms(10));
-    sim.end("dying", true);
-    let begin = sim.elapsed();
-    sim.run_until("the other client's task ends", |sim| sim.outcome(other).is_some());
-    assert!(sim.elapsed() - begin < ms(7000), "nobody waits for `client_lost`");
-    sim.finish();
+    let (took, _) = after_the_death_of_a_client(Sim::new().beating());
+    assert!(took < ms(7000), "nobody waits for `client_lost`");
 }
 
 #[test]

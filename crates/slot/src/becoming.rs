@@ -5,21 +5,13 @@
 //! * BE-3: what cannot be run says why on its error output, and ends as a shell would: 127 for what is not there, 126 for
 //!   what cannot be run.
 
+use crate::THREAD_COUNTS;
 use paceline_net::signals;
 use paceline_proto::Resources;
 use paceline_proto::work::{self, Command, Directory};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-
-/// How many threads numerical libraries start.
-const THREAD_COUNTS: [&str; 5] = [
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "RAYON_NUM_THREADS",
-];
 
 /// What a slot is to become.
 pub(crate) struct Becoming {

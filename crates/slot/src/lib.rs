@@ -30,3 +30,12 @@ pub fn after_fork_in_child() {
 pub fn is_forked_child() -> bool {
     FORKED.load(Ordering::SeqCst)
 }
+
+/// How many threads numerical libraries start: variables that a slot sets to the CPUs of its task, unless its user has.
+pub const THREAD_COUNTS: [&str; 5] = [
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+];

@@ -17,15 +17,6 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How many threads numerical libraries start.
-pub(crate) const THREAD_COUNTS: [&str; 5] = [
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "RAYON_NUM_THREADS",
-];
-
 /// Slots kept ready beyond the CPUs, so that one that dies is replaced at once.
 const SPARES: u64 = 1;
 
@@ -281,7 +272,7 @@ fn surroundings() -> Result<Environment> {
     let directory = std::env::current_dir().map_err(|error| Error::Start(Arc::new(error)))?;
     let directory = directory.to_string_lossy().into_owned();
     // Python slots fill in how many there are, where the user has not said.
-    let unset = THREAD_COUNTS.iter().filter(|name| std::env::var_os(name).is_none());
+    let unset = paceline_slot::THREAD_COUNTS.iter().filter(|name| std::env::var_os(name).is_none());
     let variables = unset.map(|name| ((*name).to_owned(), "1".to_owned())).collect();
     Ok(Environment { directory, path: Vec::new(), variables })
 }

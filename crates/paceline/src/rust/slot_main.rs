@@ -3,7 +3,6 @@
 //! A node starts this same program again, with a word that no user types as its first argument and a variable, and
 //! with its link as standard input. [`init`] sees that and never returns (RS-1).
 
-use super::client::THREAD_COUNTS;
 use super::current;
 use super::task::{self, Run};
 use crate::exchange::{self, ARGUMENT, Failure, NAMED, VARIABLE, chunk};
@@ -151,8 +150,10 @@ impl Slot {
         }
         // The client names those that its user has not set; how many there are is known only here.
         let threads = self.runtime.needs().map_or(1, |needs| needs.threads()).to_string();
-        for (name, _) in
-            environment.variables.iter().filter(|(name, _)| THREAD_COUNTS.contains(&name.as_str()))
+        for (name, _) in environment
+            .variables
+            .iter()
+            .filter(|(name, _)| paceline_slot::THREAD_COUNTS.contains(&name.as_str()))
         {
             fork::set_variable(name, &threads);
         }
