@@ -48,6 +48,10 @@ impl Node {
         self.pending.clear();
         self.relays.clear();
         self.opened = now;
+        if self.met.is_none() {
+            // A head that dies before its first answer is missed from here on.
+            self.fresh = self.fresh.or(Some(now));
+        }
         self.head = HeadLink::Up { since: now, next_beat: now + self.config.heartbeat, obeyed: false };
         let held = self.slots.iter().filter_map(|(&slot, entry)| {
             Some(Placement { blocked: entry.blocked.is_some(), ..placement(entry.state.lease()?, slot) })

@@ -269,8 +269,8 @@ pub struct Node {
     head: HeadLink,
     /// The head that was obeyed last.
     met: Option<Met>,
-    /// When the last beat was sent that the head answered; none once everything was ended for its silence, and before the
-    /// first answer (ND-10).
+    /// When the last beat was sent that the head answered, until the first answer when it was first reached; none once
+    /// everything was ended for its silence (ND-10).
     fresh: Option<Tick>,
     /// The same by a clock that nothing moves (WK-1), and when the link was opened by it.
     sign: Option<Tick>,

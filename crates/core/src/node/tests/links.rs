@@ -150,6 +150,17 @@ fn without_its_head_for_long_a_node_ends_what_runs() {
 }
 
 #[test]
+fn a_head_that_dies_before_its_first_answer_is_missed_like_any_other() {
+    let mut config = Config::new(NodeId(1), Incarnation(1), Resources::cpus(1));
+    config.ends_without_head = true;
+    let mut bench = Bench { node: Node::new(config), now: Tick::ZERO, wake: None };
+    bench.handle_only(Event::HeadUp);
+    bench.handle(Event::HeadDown);
+    assert_eq!(bench.pass(Duration::from_secs(59)), []);
+    assert_eq!(bench.pass(Duration::from_secs(1)), [Effect::Closed], "ND-10");
+}
+
+#[test]
 fn output_goes_to_whom_the_slot_belongs() {
     let mut bench = Bench::ready(1);
     let output = || Event::Output { slot: SlotId(1), stream: Stream::Out, text: b"hi\n".to_vec() };
