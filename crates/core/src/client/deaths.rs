@@ -46,6 +46,10 @@ impl<Ticket: Clone> Client<Ticket> {
         if let Some(group) = queue.group {
             return self.on_member_ended(group, shape, calls, charge, out);
         }
+        if queue.guest {
+            self.on_guest_ended(&lease, calls, death, charge, out);
+            return;
+        }
         let first = calls.front().map(|call| call.seq);
         for call in &calls {
             let blame = match death.cause {

@@ -30,16 +30,18 @@ impl<Ticket: Clone> Client<Ticket> {
     ) -> (TaskKey, TaskId) {
         let id = self.next_task;
         self.next_task = TaskId(id.0 + 1);
-        let Spec { function, payload, shape, retries, retry_on, timeout, priority, wait, member } = spec;
-        let shape = match member {
-            None => self.shapes.key(&shape),
-            Some(member) => match self.member_queue(&shape, member) {
-                Ok(shape) => shape,
-                Err(outcome) => {
-                    out.push(Effect::Finished { ticket, task: id, outcome });
-                    return (TaskKey(usize::MAX), id);
-                }
-            },
+        let Spec { function, payload, shape, retries, retry_on, timeout, priority, wait, member, guest } = spec;
+        let queue = match (member, guest) {
+            (None, None) => Ok(self.shapes.key(&shape)),
+            (Some(member), _) => self.member_queue(&shape, member),
+            (None, Some(actor)) => self.guest_queue(actor),
+        };
+        let shape = match queue {
+            Ok(shape) => shape,
+            Err(outcome) => {
+                out.push(Effect::Finished { ticket, task: id, outcome });
+                return (TaskKey(usize::MAX), id);
+            }
         };
         let key = TaskKey(self.tasks.insert(Task {
             id,
@@ -64,7 +66,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.waiting.add(self.tasks[key.0].payload.len());
         self.shapes[shape].push(key, priority);
         self.fill(now, shape, out);
-        if self.head.is_lost() && !self.is_in_whole_group(shape) {
+        if self.head.is_lost() && !self.is_in_whole_group(shape) && !self.is_hosted(shape) {
             self.end_waiting(shape, out);
         }
         self.demand_changed(shape, out);
@@ -91,6 +93,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.shapes[shape].remove(key, priority);
             self.finish_unplaced(key, Outcome::Cancelled, out);
             self.demand_changed(shape, out);
+            self.end_visit_if_idle(shape, out);
             return true;
         };
         let Some(ticket) = task.ticket.take() else { return false };
@@ -128,6 +131,7 @@ impl<Ticket: Clone> Client<Ticket> {
         for (key, id) in in_flight {
             self.cancel(key, id, true, out);
         }
+        self.end_idle_visits(out);
     }
 
     /// Whatever was told to stop and still runs has no more time: its slots end now.

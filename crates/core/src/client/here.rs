@@ -23,14 +23,14 @@ impl<Ticket: Clone> Client<Ticket> {
     /// caller's to give. If only others wait, they end: nothing they wait for can come.
     pub fn take_here(&mut self, has: &Resources, out: &mut Vec<Effect<Ticket>>) -> Option<Here<Ticket>> {
         let fits = |shape: &Shape| shape.program.is_own() && shape.needs.fits_in(has);
-        // A task of a group runs in its member and nowhere else.
+        // A task of a group runs in its member and nowhere else, and a call of an actor where that is.
         let waits = |(_, shape, queue): &(ShapeKey, &Shape, &Queue)| {
-            queue.len() > 0 && queue.group.is_none() && fits(shape)
+            queue.len() > 0 && !queue.is_kept() && fits(shape)
         };
         let fitting = self.shapes.iter().find(waits).map(|(shape, ..)| shape);
         let Some((shape, key)) = fitting.and_then(|shape| Some((shape, self.shapes[shape].pop()?))) else {
             for shape in self.shapes.keys() {
-                if self.is_in_whole_group(shape) {
+                if self.is_in_whole_group(shape) || self.shapes[shape].guest {
                     continue;
                 }
                 let needs = self.shapes.shape(shape).needs;

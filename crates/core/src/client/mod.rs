@@ -13,7 +13,7 @@
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
 //! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
-//! [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all),
+//! [`guests`] (actors of others, and actors that others call), [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all),
 //! [`here`] (tasks that run in the client itself), [`programs`] (slots of other programs than the client's own).
 
 mod deaths;
@@ -22,6 +22,7 @@ mod dispatch;
 mod explain;
 mod functions;
 mod group;
+mod guests;
 mod head;
 mod here;
 mod lease;
@@ -40,16 +41,18 @@ mod tests;
 
 pub use explain::{TaskPlace, TaskStatus};
 pub use functions::Estimate;
+pub use guests::Card;
 pub use here::Here;
 pub use programs::name as program_name;
 pub use room::Waiting;
 pub use task::{
-    Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable,
+    ActorGone, Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable,
 };
 
 use crate::Tick;
 use functions::Functions;
 use group::Groups;
+use guests::Guests;
 use head::HeadLink;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
@@ -179,6 +182,7 @@ pub struct Client<Ticket> {
     programs: BTreeMap<ProgramId, Start>,
     sharing: Sharing,
     groups: Groups,
+    guests: Guests,
     environment: Environment,
     environment_version: u64,
     head: HeadLink,
@@ -209,6 +213,7 @@ impl<Ticket: Clone> Client<Ticket> {
             programs: BTreeMap::new(),
             sharing: Sharing::default(),
             groups: Groups::default(),
+            guests: Guests::default(),
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
@@ -254,6 +259,13 @@ impl<Ticket: Clone> Client<Ticket> {
             | HeadToClient::Answer { .. }
             | HeadToClient::Ask { .. }
             | HeadToClient::Bye { .. } => {}
+            HeadToClient::Visiting { actor, lease, node, slot, secret } => {
+                self.on_visiting(now, actor, (lease, node, slot, secret), out);
+            }
+            HeadToClient::ActorGone { actor, why } => self.on_actor_gone(actor, why, out),
+            HeadToClient::ActorAway { actor, why } => self.on_actor_away(actor, why, out),
+            // The shell tells whoever waits for it.
+            HeadToClient::ActorKnown { .. } | HeadToClient::Found { .. } => {}
             HeadToClient::Waits { shape, why } => self.on_waits(shape, why, out),
         }
     }
@@ -330,6 +342,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.closed = true;
         self.shapes = Shapes::default();
         self.groups = Groups::default();
+        self.guests = Guests::default();
         self.waiting = Waiting::default();
         let mut count = 0;
         for (_, task) in std::mem::take(&mut self.tasks) {
@@ -417,6 +430,7 @@ impl<Ticket: Clone> Client<Ticket> {
             }
         }
         self.check_groups()?;
+        self.check_guests()?;
         match self.tasks.iter().find(|(key, _)| places.get(&TaskKey(*key)) != Some(&1)) {
             Some((_, task)) => Err(format!("CL-2: {:?} is not in exactly one place", task.id)),
             None => Ok(()),

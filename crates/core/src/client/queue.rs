@@ -29,6 +29,8 @@ pub(super) struct Queue {
     pub in_flight: usize,
     /// The group that these are the tasks of, or of one member of it, by its shape.
     pub group: Option<ShapeKey>,
+    /// These are calls of an actor of somebody else's.
+    pub guest: bool,
     /// Nothing is sent yet: other members of the group are missing.
     pub gated: bool,
 }
@@ -68,6 +70,11 @@ impl Queue {
     /// Whether something waits for leases of this shape: tasks, or a group for its members.
     pub fn is_hungry(&self) -> bool {
         self.length > 0 || self.group.is_some() && self.wanted > 0
+    }
+
+    /// Whether its leases come and go otherwise than by demand.
+    pub fn is_kept(&self) -> bool {
+        self.group.is_some() || self.guest
     }
 
     pub fn push(&mut self, task: TaskKey, priority: i32) {

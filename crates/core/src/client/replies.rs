@@ -91,6 +91,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         self.balance(now, shape, out);
         self.idle_changed(now, key, out);
+        self.end_visit_if_idle(shape, out);
     }
 
     /// A lease has room again.

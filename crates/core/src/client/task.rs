@@ -3,7 +3,7 @@
 use super::LeaseKey;
 use super::shapes::ShapeKey;
 use paceline_proto::{
-    Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError, TaskId,
+    ActorId, Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError, TaskId,
 };
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub struct Spec {
     pub wait: Duration,
     /// The member of the group that it is for; the shape is the group's then.
     pub member: Option<u32>,
+    /// The actor of somebody else's that it is a call of; the shape says nothing then.
+    pub guest: Option<ActorId>,
 }
 
 /// What makes a task run again, as long as it has retries left.
@@ -78,10 +80,27 @@ pub enum Outcome {
     Stopped {
         by: Box<str>,
     },
+    /// The actor that it is a call of is no more, or died while the call was there.
+    ActorGone(Box<ActorGone>),
+    /// Nobody knows what became of the actor that it is a call of. It has not run.
+    ActorAway {
+        actor: ActorId,
+        why: Box<str>,
+    },
     /// The task that submitted it waits, and may neither leave its CPUs to it nor run it itself.
     TooDeep {
         needs: Box<Resources>,
     },
+}
+
+/// Which actor is gone, and whether the call that ended with it had begun.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActorGone {
+    pub actor: ActorId,
+    pub ran: bool,
+    /// The death that ended the call, if one did.
+    pub charge: Option<Charge>,
+    pub why: Box<str>,
 }
 
 /// What no node can ever hold.
