@@ -3,8 +3,8 @@
 //! An actor that is visited has a queue of its own and at most one lease, which the head gives as long as the actor has a
 //! place. Its calls are at most once, in the order they were submitted.
 //!
-//! * GC-1: a call that was handed to the link runs once or not at all: when the lease ends it ends, with a word that says
-//!   whether it had begun. What was not handed over waits for the actor to be rebuilt, or for the word that it is gone.
+//! * GC-1: a call runs once or not at all: when the lease ends, what had begun ends with a word that says so. What had not
+//!   waits for the actor to be rebuilt, or for the word that it is gone.
 //! * GC-2: a visit lasts as long as somebody has a handle to the actor or waits for a call of its.
 //! * GC-3: the head knows of every actor of ours under which lease it lives, as soon as we do.
 
@@ -217,21 +217,15 @@ impl<Ticket: Clone> Client<Ticket> {
         out: &mut Vec<Effect<Ticket>>,
     ) {
         let actor = self.guests.queues[&lease.shape];
-        let mut unsent = Vec::new();
         for call in calls {
-            if call.seq > lease.last_sent() {
-                unsent.push(call.task);
-                continue;
-            }
-            let ran = death.cause == DeathCause::NodeLost
-                || death.running.is_some_and(|running| call.seq <= running)
-                || call.seq <= death.finished;
-            self.finish_unplaced(call.task, gone(actor, ran, Some(charge), "its slot died"), out);
-        }
-        for task in unsent {
-            match self.tasks[task.0].ticket.is_some() {
-                true => self.requeue(task),
-                false => drop(self.tasks.remove(task.0)),
+            let sent = call.seq <= lease.last_sent();
+            let begun = death.running.max(Some(death.finished)).is_some_and(|last| call.seq <= last);
+            if sent && (begun || death.cause == DeathCause::NodeLost) {
+                self.finish_unplaced(call.task, gone(actor, true, Some(charge), "its slot died"), out);
+            } else if self.tasks[call.task.0].ticket.is_some() {
+                self.requeue(call.task);
+            } else {
+                self.tasks.remove(call.task.0);
             }
         }
         self.end_visit_if_idle(lease.shape, out);

@@ -13,7 +13,7 @@ use paceline_proto::control::{NodeToHead, NodeToSlot};
 use paceline_proto::{Death, LeaseId, LeaseSecret, Seq, SlotId};
 use std::collections::BTreeSet;
 
-/// The most guests of one slot.
+/// The most guests of one slot: as many as a page has room for.
 pub const MOST_GUESTS: u32 = 2000;
 
 pub(super) struct Guest {
