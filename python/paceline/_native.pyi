@@ -139,6 +139,12 @@ class Pool:
         """Node, slot, and whether it has run all standing calls."""
     def ready(self, count: int, timeout: float | None) -> bool:
         """Wait until so many slots are there and have run all standing calls. Raises what has broken the pool."""
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until nothing runs or waits in the pool; after `finish`, until its slots are given back, too."""
+    def cancel_waiting(self) -> int:
+        """Cancel what has not begun as far as is known. Says how many calls that were."""
+    def broken(self) -> BaseException | None:
+        """What has broken the pool."""
     def finish(self) -> None:
         """Nothing more will be submitted: slots go back as they run dry."""
     def close(self) -> None:

@@ -30,6 +30,8 @@ pub enum How {
     HeadLost,
     NotStarted,
     GroupLost,
+    PoolBroken,
+    ActorDied,
 }
 
 impl From<&Outcome> for How {
@@ -44,6 +46,8 @@ impl From<&Outcome> for How {
             Outcome::TooDeep { .. } => How::TooDeep,
             Outcome::HeadLost { .. } => How::HeadLost,
             Outcome::GroupLost(_) => How::GroupLost,
+            Outcome::PoolBroken(_) => How::PoolBroken,
+            Outcome::ActorDied(_) => How::ActorDied,
             Outcome::NotStarted(_) => How::NotStarted,
             Outcome::Lost(lost) => match lost.cause {
                 LostCause::SlotDied => How::SlotDied,

@@ -13,7 +13,8 @@
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
 //! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
-//! [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all),
+//! [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all), [`pool`]
+//! (leases whose slots have state of their own),
 //! [`here`] (tasks that run in the client itself), [`programs`] (slots of other programs than the client's own).
 
 mod deaths;
@@ -26,6 +27,7 @@ mod head;
 mod here;
 mod lease;
 mod links;
+mod pool;
 mod programs;
 mod queue;
 mod replies;
@@ -41,10 +43,12 @@ mod tests;
 pub use explain::{TaskPlace, TaskStatus};
 pub use functions::Estimate;
 pub use here::Here;
+pub use pool::{HistoryFull, PoolId, PoolSpec, Standing};
 pub use programs::name as program_name;
 pub use room::Waiting;
 pub use task::{
-    Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable,
+    ActorDied, Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, PoolBroken, RetryOn, Spec,
+    TaskKey, Unplaceable, Within,
 };
 
 use crate::Tick;
@@ -57,6 +61,7 @@ use paceline_proto::data::{Environment, FromSlot, ToSlot};
 use paceline_proto::{
     ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId,
 };
+use pool::Pools;
 use shapes::Shapes;
 use sharing::Sharing;
 use slab::Slab;
@@ -179,6 +184,7 @@ pub struct Client<Ticket> {
     programs: BTreeMap<ProgramId, Start>,
     sharing: Sharing,
     groups: Groups,
+    pools: Pools<Ticket>,
     environment: Environment,
     environment_version: u64,
     head: HeadLink,
@@ -209,6 +215,7 @@ impl<Ticket: Clone> Client<Ticket> {
             programs: BTreeMap::new(),
             sharing: Sharing::default(),
             groups: Groups::default(),
+            pools: Pools::default(),
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
@@ -274,6 +281,11 @@ impl<Ticket: Clone> Client<Ticket> {
             self.wake = None;
         }
         for shape in self.shapes.keys() {
+            if self.shapes[shape].is_pool() {
+                self.fill(now, shape, out);
+                self.release_dry(shape, out);
+                self.pool_changed(shape, out);
+            }
             self.balance(now, shape, out);
         }
         self.release_idle(now, out);
@@ -330,6 +342,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.closed = true;
         self.shapes = Shapes::default();
         self.groups = Groups::default();
+        self.close_pools(out);
         self.waiting = Waiting::default();
         let mut count = 0;
         for (_, task) in std::mem::take(&mut self.tasks) {
@@ -371,6 +384,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused.clone())), out);
             }
         }
+        self.refuse_pool(key, &refused, out);
     }
 
     /// The first broken invariant, if any.
@@ -417,6 +431,7 @@ impl<Ticket: Clone> Client<Ticket> {
             }
         }
         self.check_groups()?;
+        self.check_pools()?;
         match self.tasks.iter().find(|(key, _)| places.get(&TaskKey(*key)) != Some(&1)) {
             Some((_, task)) => Err(format!("CL-2: {:?} is not in exactly one place", task.id)),
             None => Ok(()),

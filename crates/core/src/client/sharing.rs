@@ -122,6 +122,7 @@ impl<Ticket: Clone> Client<Ticket> {
             let why = queue.waits_for.clone();
             let outcome = NoRoom { needs: self.shapes.shape(shape).needs, why };
             self.finish_unplaced(key, Outcome::NoRoom(Box::new(outcome)), out);
+            self.stir_pool(shape, out);
         }
     }
 }
