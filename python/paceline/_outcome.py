@@ -26,6 +26,8 @@ KINDS: dict[str, type[errors.PacelineError]] = {
     "too-deep": errors.NestingTooDeep,
     "head-lost": errors.HeadLost,
     "group-lost": errors.GroupLost,
+    "pool-broken": errors.PoolBroken,
+    "actor-died": errors.ActorDied,
     "closed": errors.ClusterClosed,
     "stopped": errors.ClusterStopped,
     "not-connected": errors.NotConnected,

@@ -33,6 +33,7 @@ mod explain;
 mod host;
 mod nested;
 mod notify;
+mod pool;
 mod pump;
 mod reactor;
 pub mod remote;
@@ -49,8 +50,8 @@ pub use exchange::array::{Array, Element};
 pub use nested::Blocked;
 pub use notify::{Notice, Notifier, in_callback};
 pub use paceline_core::client::{
-    Charge, GroupLost, Here, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, Unplaceable,
-    Waiting,
+    ActorDied, Charge, GroupLost, Here, HistoryFull, Lost, LostCause, NoRoom, NotStarted, Outcome,
+    PoolBroken, PoolId, PoolSpec, RetryOn, Spec, Standing, Unplaceable, Waiting, Within,
 };
 pub use paceline_macros::task;
 pub use paceline_node::hardware;
@@ -58,6 +59,7 @@ pub use paceline_proto::{
     Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape, SlotId,
     Start, StartError, TaskId,
 };
+pub use pool::PoolPlace;
 pub use pump::Waited;
 pub use remote::Credentials;
 pub use room::{Full, Gate, Limits, Refused, Warn};

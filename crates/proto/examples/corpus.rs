@@ -66,7 +66,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
     };
     messages!(
         out,
-        ToSlot::Hello(Hello { client: ClientId(3), lease: LeaseId(1 << 100), replies: 4 }),
+        ToSlot::Hello(Hello { client: ClientId(3), lease: LeaseId(1 << 100), replies: 4, keeps: false }),
         ToSlot::Environment(Environment {
             directory: "/home/ada".into(),
             path: vec!["/usr/lib".into(), String::new()],

@@ -51,6 +51,8 @@ pub struct Hello {
     pub lease: LeaseId,
     /// How many replies the client has.
     pub replies: u64,
+    /// The calls of this lease can go nowhere else: none is given back that was not asked for.
+    pub keeps: bool,
 }
 
 /// What user code finds around it.

@@ -32,7 +32,7 @@ fn call(seq: u64, payload: &'static [u8]) -> Call {
 #[test]
 fn every_message_survives() {
     let to = [
-        ToSlot::Hello(Hello { client: ClientId(3), lease: LeaseId(u128::MAX), replies: 9 }),
+        ToSlot::Hello(Hello { client: ClientId(3), lease: LeaseId(u128::MAX), replies: 9, keeps: false }),
         ToSlot::Environment(Environment {
             directory: "/home".into(),
             path: vec!["a".into(), "ß".into()],

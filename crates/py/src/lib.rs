@@ -1,7 +1,7 @@
 //! The Rust core as a Python module: `paceline._native`.
 //!
 //! The only crate that knows Python. Small files: values ([`values`], [`scalar`]; to other languages [`message`]), the
-//! client's classes ([`session`], [`function`], [`group`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), what the
+//! client's classes ([`session`], [`function`], [`group`], [`pool`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), what the
 //! machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`]).
 //!
 //! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
@@ -17,6 +17,7 @@ mod map;
 mod message;
 mod outcome;
 mod payload;
+mod pool;
 mod room;
 mod scalar;
 mod session;
@@ -34,6 +35,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<future::FutureBase>()?;
     module.add_class::<function::Function>()?;
     module.add_class::<group::Group>()?;
+    module.add_class::<pool::Pool>()?;
     module.add_class::<map::Results>()?;
     module.add_class::<room::Gate>()?;
     module.add_class::<session::Session>()?;

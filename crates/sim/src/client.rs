@@ -8,7 +8,7 @@ use crate::trace::{brief_from, brief_to};
 use crate::world::{Event as Happening, Machine, Sim};
 use bytes::Bytes;
 use paceline_core::Tick;
-use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, program_name};
+use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, Within, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
 use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, ProgramId, Shape, Start};
@@ -453,8 +453,11 @@ impl Sim {
             retry_on: job.retry_on,
             timeout: job.timeout,
             priority: job.priority,
-            member: job.member.map(|(_, member)| member),
-            guest: job.actor.map(|actor| self.actors[actor].id),
+            within: match (job.member, job.actor) {
+                (Some((_, member)), _) => Within::Member(member),
+                (None, Some(actor)) => Within::Guest(self.actors[actor].id),
+                (None, None) => Within::Any,
+            },
         };
         let now = self.now;
         let mut effects = Vec::new();

@@ -288,6 +288,7 @@ impl Ledger {
                 entry.doubtful = true;
                 tally.group_lost += 1;
             }
+            Outcome::PoolBroken(_) | Outcome::ActorDied(_) => unreachable!("{id:?} is in no pool"),
             Outcome::HeadLost { .. } => {
                 // Where it was and how often it ran, nobody was left to say.
                 entry.doubtful = true;

@@ -35,6 +35,8 @@ pub enum How {
         ran: bool,
     },
     ActorAway,
+    PoolBroken,
+    ActorDied,
 }
 
 impl From<&Outcome> for How {
@@ -51,6 +53,8 @@ impl From<&Outcome> for How {
             Outcome::GroupLost(_) => How::GroupLost,
             Outcome::ActorGone(gone) => How::ActorGone { ran: gone.ran },
             Outcome::ActorAway { .. } => How::ActorAway,
+            Outcome::PoolBroken(_) => How::PoolBroken,
+            Outcome::ActorDied(_) => How::ActorDied,
             Outcome::NotStarted(_) => How::NotStarted,
             Outcome::Lost(lost) => match lost.cause {
                 LostCause::SlotDied => How::SlotDied,

@@ -36,7 +36,7 @@ fn start(buffer: Option<usize>) -> (Arc<Runtime>, Client) {
     outbox.flush(&node).unwrap();
     std::mem::forget(node);
     let mut client = Client { link: Link::new(ours) };
-    client.send(&ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 0 }));
+    client.send(&ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 0, keeps: false }));
     (Arc::new(runtime), client)
 }
 

@@ -17,8 +17,11 @@ impl<Ticket: Clone> Client<Ticket> {
     pub(super) fn demand_changed(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
         let most = self.config.max_leases;
         let queue = &mut self.shapes[shape];
-        if queue.is_kept() {
+        if queue.group.is_some() || queue.guest {
             return;
+        }
+        if queue.is_pool() {
+            return self.pool_demand(shape, out);
         }
         let tasks = u32::try_from(queue.len() + queue.in_flight).unwrap_or(u32::MAX).min(most);
         if tasks > queue.wanted {
@@ -86,7 +89,8 @@ impl<Ticket: Clone> Client<Ticket> {
         };
         let queue = &mut self.shapes[shape];
         queue.crowded = true;
-        let waiting = if queue.group.is_some() { u64::from(queue.wanted) } else { queue.len() as u64 };
+        let together = queue.group.is_some() || queue.is_pool();
+        let waiting = if together { u64::from(queue.wanted) } else { queue.len() as u64 };
         let mut freed = Resources::default();
         let mut idle: Vec<(Tick, LeaseKey)> = (self.leases.iter())
             .filter(|(_, lease)| {
@@ -112,6 +116,9 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some(key) = self.lease_keys.get(&lease).copied() else { return };
         if self.shapes[self.leases[key.0].shape].group.is_some() {
             return self.on_member_recalled(key, out);
+        }
+        if self.shapes[self.leases[key.0].shape].is_pool() {
+            return self.on_pool_recall(now, key, out);
         }
         self.leases[key.0].recalled = true;
         self.ask_back_waiting(key, out);

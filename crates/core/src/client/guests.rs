@@ -9,9 +9,10 @@
 //! * GC-3: the head knows of every actor of ours under which lease it lives, as soon as we do.
 
 use super::lease::{InFlight, Lease};
+use super::queue::Kind;
 use super::shapes::ShapeKey;
 use super::task::{ActorGone, Charge};
-use super::{Client, Effect, LeaseKey, Outcome};
+use super::{Client, Effect, LeaseKey, Outcome, PoolId};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
 use paceline_proto::{ActorId, Death, DeathCause, LeaseId, LeaseSecret, NodeId, Shape, SlotId};
@@ -27,6 +28,8 @@ pub(super) struct Guests {
     /// Visits that ended while there was no head to hear of it.
     left: BTreeSet<ActorId>,
     own: BTreeMap<ActorId, Own>,
+    /// Actors of ours by the queue of the pool that they are.
+    hosts: BTreeMap<ShapeKey, ActorId>,
 }
 
 struct Visit {
@@ -116,7 +119,9 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// The queue of a call to this actor, or what becomes of it.
-    pub(super) fn guest_queue(&self, actor: ActorId) -> Result<ShapeKey, Outcome> {
+    pub(super) fn guest_queue(&self, actor: ActorId, priority: &mut i32) -> Result<ShapeKey, Outcome> {
+        // They run in the order they came.
+        *priority = 0;
         match self.guests.visits.get(&actor) {
             Some(Visit { state: State::Gone(why), .. }) => Err(gone(actor, false, None, why)),
             Some(Visit { state: State::Away(why), .. }) => {
@@ -166,7 +171,9 @@ impl<Ticket: Clone> Client<Ticket> {
             let earlier = self.leases[key.0].id;
             self.on_ended(now, earlier, &Death::of_lost_node(), out);
         }
-        self.on_granted(now, Lease::new(now, lease, node, slot, queue, secret), out);
+        let mut granted = Lease::new(now, lease, node, slot, queue, secret);
+        granted.kind = Kind::Once;
+        self.on_granted(now, granted, out);
     }
 
     pub(super) fn on_actor_gone(&mut self, actor: ActorId, why: String, out: &mut Vec<Effect<Ticket>>) {
@@ -231,11 +238,6 @@ impl<Ticket: Clone> Client<Ticket> {
         self.end_visit_if_idle(lease.shape, out);
     }
 
-    /// Whether the queue is of an actor that has a place, which needs no head.
-    pub(super) fn is_hosted(&self, queue: ShapeKey) -> bool {
-        self.shapes[queue].guest && !self.shapes[queue].leases.is_empty()
-    }
-
     /// This client has an actor, which lives under this lease if it has a place. Others may call it from now on.
     pub fn host_actor(
         &mut self,
@@ -248,6 +250,48 @@ impl<Ticket: Clone> Client<Ticket> {
         let own = Own { name, about, program, lease, gone: None };
         out.push(Effect::ToHead(own.said(actor)));
         self.guests.own.insert(actor, own);
+    }
+
+    /// The same of an actor that is this pool: it is where the pool's slot is, once that has run its standing calls, and
+    /// ends with the pool. False: there is no such pool any more.
+    pub fn host_pool(
+        &mut self,
+        actor: ActorId,
+        card: Card,
+        pool: &PoolId,
+        out: &mut Vec<Effect<Ticket>>,
+    ) -> bool {
+        let Some(queue) = self.pool_key(pool).filter(|_| self.pool_broken(pool).is_none()) else { return false };
+        let lease = self.prepared_lease(queue);
+        (self.shapes[queue].hosts, self.shapes[queue].homeless) = (true, lease.is_none());
+        self.guests.hosts.insert(queue, actor);
+        self.host_actor(actor, card, lease, out);
+        true
+    }
+
+    fn prepared_lease(&self, queue: ShapeKey) -> Option<LeaseId> {
+        let lease = &self.leases[self.shapes[queue].leases.first()?.0];
+        self.has_applied_all(queue, lease).then_some(lease.id)
+    }
+
+    /// The slots of a pool have changed, and an actor that others call lives there (GC-3).
+    pub(super) fn follow_actor(&mut self, queue: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
+        let Some(&actor) = self.guests.hosts.get(&queue) else { return };
+        let lease = self.prepared_lease(queue);
+        self.shapes[queue].homeless = lease.is_none();
+        self.move_actor(actor, lease, out);
+    }
+
+    /// The pool ends like this, and with it the actor that it is.
+    pub(super) fn end_hosted(&mut self, queue: ShapeKey, outcome: &Outcome, out: &mut Vec<Effect<Ticket>>) {
+        let Some(actor) = self.guests.hosts.remove(&queue) else { return };
+        (self.shapes[queue].hosts, self.shapes[queue].homeless) = (false, false);
+        let why = match outcome {
+            Outcome::ActorDied(_) => "its slot died, and it is not rebuilt",
+            Outcome::PoolBroken(_) => "its constructor failed",
+            _ => "its owner has ended it",
+        };
+        self.end_actor(actor, why, out);
     }
 
     /// The actor lives under another lease now, or under none.

@@ -95,6 +95,7 @@ impl<Ticket: Clone> Client<Ticket> {
         for (_, lease) in self.leases.iter().filter(|(_, lease)| lease.broken) {
             out.push(Effect::ToHead(ClientToHead::Broken { lease: lease.id }));
         }
+        self.pools_want(out);
         self.head_settled(now, out);
     }
 
@@ -230,9 +231,13 @@ impl<Ticket: Clone> Client<Ticket> {
             let calls = lease.take_in_flight();
             queue.in_flight -= calls.len();
             out.push(Effect::Close { key });
+            let (cause, out_of_memory) = (DeathCause::NodeLost, OutOfMemory::No);
+            let charge = Charge { slot: lease.slot, node: lease.node, cause, out_of_memory };
+            if queue.is_pool() {
+                self.on_pool_slot_ended(&lease, &calls, &Death::of_lost_node(), charge, out);
+                continue;
+            }
             if let Some(group) = queue.group {
-                let (cause, out_of_memory) = (DeathCause::NodeLost, OutOfMemory::No);
-                let charge = Charge { slot: lease.slot, node: lease.node, cause, out_of_memory };
                 self.on_member_ended(group, lease.shape, calls, charge, out);
                 continue;
             }
@@ -240,7 +245,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.end_visit_if_idle(lease.shape, out);
         }
         for shape in self.shapes.keys() {
-            if !self.is_in_whole_group(shape) && !self.is_hosted(shape) {
+            if !self.goes_on_alone(shape) {
                 self.end_waiting(shape, out);
             }
         }

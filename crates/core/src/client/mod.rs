@@ -13,7 +13,8 @@
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
 //! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
-//! [`guests`] (actors of others, and actors that others call), [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all),
+//! [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all), [`pool`]
+//! (leases whose slots have state of their own), [`guests`] (actors of others, and actors that others call),
 //! [`here`] (tasks that run in the client itself), [`programs`] (slots of other programs than the client's own).
 
 mod deaths;
@@ -27,6 +28,7 @@ mod head;
 mod here;
 mod lease;
 mod links;
+mod pool;
 mod programs;
 mod queue;
 mod replies;
@@ -43,10 +45,12 @@ pub use explain::{TaskPlace, TaskStatus};
 pub use functions::Estimate;
 pub use guests::Card;
 pub use here::Here;
+pub use pool::{HistoryFull, PoolId, PoolSpec, Standing};
 pub use programs::name as program_name;
 pub use room::Waiting;
 pub use task::{
-    ActorGone, Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable,
+    ActorDied, ActorGone, Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, PoolBroken, RetryOn,
+    Spec, TaskKey, Unplaceable, Within,
 };
 
 use crate::Tick;
@@ -60,6 +64,7 @@ use paceline_proto::data::{Environment, FromSlot, ToSlot};
 use paceline_proto::{
     ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId,
 };
+use pool::Pools;
 use shapes::Shapes;
 use sharing::Sharing;
 use slab::Slab;
@@ -183,6 +188,7 @@ pub struct Client<Ticket> {
     sharing: Sharing,
     groups: Groups,
     guests: Guests,
+    pools: Pools<Ticket>,
     environment: Environment,
     environment_version: u64,
     head: HeadLink,
@@ -214,6 +220,7 @@ impl<Ticket: Clone> Client<Ticket> {
             sharing: Sharing::default(),
             groups: Groups::default(),
             guests: Guests::default(),
+            pools: Pools::default(),
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
@@ -286,6 +293,11 @@ impl<Ticket: Clone> Client<Ticket> {
             self.wake = None;
         }
         for shape in self.shapes.keys() {
+            if self.shapes[shape].is_pool() {
+                self.fill(now, shape, out);
+                self.release_dry(shape, out);
+                self.pool_changed(shape, out);
+            }
             self.balance(now, shape, out);
         }
         self.release_idle(now, out);
@@ -343,6 +355,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.shapes = Shapes::default();
         self.groups = Groups::default();
         self.guests = Guests::default();
+        self.close_pools(out);
         self.waiting = Waiting::default();
         let mut count = 0;
         for (_, task) in std::mem::take(&mut self.tasks) {
@@ -384,6 +397,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused.clone())), out);
             }
         }
+        self.refuse_pool(key, &refused, out);
     }
 
     /// The first broken invariant, if any.
@@ -431,6 +445,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         self.check_groups()?;
         self.check_guests()?;
+        self.check_pools()?;
         match self.tasks.iter().find(|(key, _)| places.get(&TaskKey(*key)) != Some(&1)) {
             Some((_, task)) => Err(format!("CL-2: {:?} is not in exactly one place", task.id)),
             None => Ok(()),

@@ -38,6 +38,9 @@ impl<Ticket: Clone> Client<Ticket> {
         let queue = &mut self.shapes[shape];
         queue.in_flight -= 1;
         queue.note(key, lease);
+        if call.standing > 0 {
+            return self.on_standing_reply(key, &call, reply);
+        }
         let task = &mut self.tasks[call.task.0];
         task.sent = None;
         if reply.status == Status::Withdrawn {
@@ -56,6 +59,10 @@ impl<Ticket: Clone> Client<Ticket> {
         task.attempts += 1;
         if reply.status != Status::Cancelled {
             self.functions.learn(task.function, reply.took);
+        }
+        if reply.status == Status::TimedOut {
+            // Of a slot with state of its own nobody knows what that is like now.
+            self.leases[key.0].spoil();
         }
         let again = match reply.status {
             Status::TimedOut => task.retries_after(task.retry_on.timeout),
@@ -83,6 +90,9 @@ impl<Ticket: Clone> Client<Ticket> {
         acknowledge: bool,
         out: &mut Vec<Effect<Ticket>>,
     ) {
+        if self.shapes[shape].is_pool() && !self.on_pool_replies(now, key, shape, out) {
+            return;
+        }
         self.reopen(now, key);
         self.fill(now, shape, out);
         if acknowledge {

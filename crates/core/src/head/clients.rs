@@ -149,9 +149,9 @@ impl Head {
 
     fn on_placement(&mut self, from: ClientId, id: PlacementId, rule: Rule) {
         if let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up() && !id.is_any()) {
-            let gang = !rule.gang.is_empty();
+            let firm = rule.is_firm();
             client.placements.entry(id).or_insert(rule);
-            if gang {
+            if firm {
                 self.note_members(from, id);
             }
         }

@@ -16,7 +16,7 @@ impl Head {
     ) {
         let id = self.next_lease();
         let state = LeaseState::Placing;
-        let firm = self.is_gang(client, shape) || self.is_work(client);
+        let firm = self.is_firm(client, shape) || self.is_work(client);
         let lease = Lease { client, node, shape, devices, blocked: false, firm, state, via: None };
         self.leases.insert(id, lease);
         self.holders.insert((client, id));

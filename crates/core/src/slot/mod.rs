@@ -8,7 +8,8 @@
 //! * SL-1: a call is claimed at most once, and never after it was withdrawn or cancelled.
 //! * SL-2: every call that arrived is answered once, withdrawn and cancelled ones too.
 //! * SL-3: calls are claimed in the order of their numbers.
-//! * SL-5: while the call that runs waits for others, every call behind it is given back, and so are those that come.
+//! * SL-5: while the call that runs waits for others, every call behind it is given back, and so are those that come;
+//!   but not on a lease that keeps its calls.
 //! * SL-4: a reply is kept until acknowledged, so a link that broke and came back loses none and repeats none.
 
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
@@ -52,6 +53,7 @@ pub struct Slot {
     sent: u64,
     announced: Option<Seq>,
     blocked: bool,
+    keeps: bool,
 }
 
 impl Slot {
@@ -97,6 +99,7 @@ impl Slot {
         if self.lease != Some(hello.lease) {
             return;
         }
+        self.keeps = hello.keeps;
         self.on_ack(hello.replies);
         // What was sent over the link that broke may never have arrived.
         self.sent = self.unacked_from;
@@ -177,6 +180,9 @@ impl Slot {
     }
 
     fn give_back(&mut self) {
+        if self.keeps {
+            return;
+        }
         let calls: Vec<Seq> = self.waiting.iter().map(|call| call.seq).collect();
         self.drop_waiting(&calls, Status::Withdrawn);
     }
@@ -235,7 +241,7 @@ impl Slot {
 
     /// The first broken invariant, if any.
     pub fn check(&self) -> Result<(), String> {
-        if self.blocked && !(self.waiting.is_empty() && self.running.is_some()) {
+        if self.blocked && !((self.keeps || self.waiting.is_empty()) && self.running.is_some()) {
             return Err(format!("SL-5: calls wait behind {:?}, which waits itself", self.running));
         }
         if !self.waiting.iter().is_sorted_by(|a, b| a.seq < b.seq) {

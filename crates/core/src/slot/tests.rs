@@ -110,7 +110,7 @@ fn unacknowledged_replies_survive_a_broken_link() {
     slot.run_next();
     slot.sent();
     slot.0.attach(LEASE);
-    let hello = ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 1 });
+    let hello = ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 1, keeps: false });
     assert_eq!(slot.take(hello), [Effect::Send(FromSlot::Hello { received: Seq(3) })]);
     assert_eq!(slot.sent(), Some((1, vec![(2, Status::Value)])), "SL-4: the lost one, and only that");
 }
@@ -121,7 +121,7 @@ fn a_long_call_is_announced_again_on_a_new_link() {
     slot.take(run([1]));
     slot.0.claim().unwrap();
     slot.0.announce_running();
-    let hello = ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 0 });
+    let hello = ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 0, keeps: false });
     assert_eq!(
         slot.take(hello),
         [
