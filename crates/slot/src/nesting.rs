@@ -22,6 +22,11 @@ impl Runtime {
         state.core.lease().filter(|_| state.busy || state.core.keeps() || !state.overlap.is_empty())
     }
 
+    /// Whether the client's calls are for this slot alone: what lives here goes on between them.
+    pub fn keeps(&self) -> bool {
+        self.shared.state.lock().core.keeps()
+    }
+
     /// What the node has, of which this slot has [`Runtime::needs`].
     pub fn total(&self) -> Option<Resources> {
         self.shared.state.lock().total

@@ -25,6 +25,13 @@ pub struct Deferred {
     call: Seq,
 }
 
+impl Deferred {
+    /// Its number, as long as its lease lasts.
+    pub fn call(self) -> Seq {
+        self.call
+    }
+}
+
 /// What is known of deferred calls beyond their numbers.
 #[derive(Default)]
 pub(crate) struct Overlap {
