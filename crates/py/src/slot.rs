@@ -1,9 +1,9 @@
 //! A Python slot: runs calls on the main thread until it is told to leave.
 
 use crate::message::{self, Trouble};
-use crate::{beside, payload};
 use crate::values::{self, Root};
 use crate::zygote::{Birth, Zygote};
+use crate::{beside, payload};
 use bytes::Bytes;
 use paceline::{Here, Outcome, Ticket};
 use paceline_proto::data::{Call, Environment, Status};

@@ -9,8 +9,8 @@
 
 use crate::attaching;
 use crate::becoming::Becoming;
-use crate::{nesting, overlap};
 use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, GRACE, Interrupt, SERVE_AFTER, Shared, State, Why};
+use crate::{nesting, overlap};
 use paceline_net::control::{Inbox, Outbox};
 use paceline_net::kept::Kept;
 use paceline_net::{clock, poll, signals};

@@ -339,7 +339,10 @@ impl Lease {
         }
         let beside = self.in_flight.iter().filter(|call| call.beside).count();
         if beside != self.beside {
-            return Err(format!("LS-2: {beside} calls of {:?} go on beside others, not {}", self.id, self.beside));
+            return Err(format!(
+                "LS-2: {beside} calls of {:?} go on beside others, not {}",
+                self.id, self.beside
+            ));
         }
         let bytes: usize = self.in_flight.iter().map(|call| call.bytes).sum();
         if bytes != self.bytes {
