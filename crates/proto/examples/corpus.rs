@@ -12,9 +12,9 @@ use paceline_proto::placement::Member;
 use paceline_proto::question::{ClientQuestion, NodeQuestion, Question};
 use paceline_proto::work::Command;
 use paceline_proto::{
-    ActorId, Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts, FunctionId,
-    Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, OutOfMemory, Part, PlacementId, ProgramId,
-    Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work, open, work,
+    ActorId, Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts,
+    FunctionId, Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, OutOfMemory, Part, PlacementId,
+    ProgramId, Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work, open, work,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -92,6 +92,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
             ],
         },
         FromSlot::Running { call: Seq(8) },
+        FromSlot::Begun { calls: vec![Seq(9), Seq(11)] },
     );
     let mut with_segments = vec![1];
     let segment = Segment { segment: 1, flags: 0, offset: 4096, length: 1 << 20 };

@@ -8,7 +8,8 @@ use crate::death::Death;
 use crate::error::Error;
 use crate::frame::Frame;
 use crate::ids::{
-    ActorId, ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId, ProgramId, SlotId,
+    ActorId, ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId, ProgramId,
+    SlotId,
 };
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};

@@ -37,7 +37,8 @@ pub(crate) struct Guest {
 impl Sim {
     /// Make an actor, let somebody visit one, call one, or let one go.
     pub(crate) fn some_actor(&mut self, client: usize) {
-        let mine = (0..self.actors.len()).filter(|at| self.actors[*at].owner == client && !self.actors[*at].ended);
+        let mine =
+            (0..self.actors.len()).filter(|at| self.actors[*at].owner == client && !self.actors[*at].ended);
         if mine.count() < 2 && self.random.percent(30) {
             return self.make_actor(client);
         }
@@ -81,7 +82,7 @@ impl Sim {
 
     pub(crate) fn call_actor(&mut self, actor: usize, client: usize, job: Job) -> usize {
         let timeout = std::time::Duration::ZERO;
-        let job = Job { actor: Some(actor), levels: 0, timeout, priority: 0, ..job };
+        let job = Job { actor: Some(actor), levels: 0, timeout, priority: 0, beside: false, ..job };
         self.submit_job(client, job)
     }
 
@@ -212,7 +213,9 @@ impl Sim {
     }
 
     fn take_guest_message(&mut self, process: usize, lease: LeaseId, message: ToSlot) {
-        self.note(|sim| format!("slot {} <- guest {lease:?}: {}", sim.slot_name(process), brief_to(&message)));
+        self.note(|sim| {
+            format!("slot {} <- guest {lease:?}: {}", sim.slot_name(process), brief_to(&message))
+        });
         let mut effects = Vec::new();
         let guest = self.processes[process].guests.get_mut(&lease).expect("it has sent something");
         guest.core.on_message(message, &mut effects);
@@ -229,13 +232,17 @@ impl Sim {
     }
 
     fn slot_tells_guest(&mut self, process: usize, lease: LeaseId, message: &FromSlot) {
-        let Some(data) = self.processes[process].guests.get(&lease).and_then(|guest| guest.data) else { return };
+        let Some(data) = self.processes[process].guests.get(&lease).and_then(|guest| guest.data) else {
+            return;
+        };
         if let FromSlot::Replies { replies, .. } = message {
             for reply in replies.iter().filter(|reply| reply.status == Status::Withdrawn) {
                 self.ledger.on_given_back(lease, reply.seq);
             }
         }
-        self.note(|sim| format!("slot {} -> guest {lease:?}: {}", sim.slot_name(process), brief_from(message)));
+        self.note(|sim| {
+            format!("slot {} -> guest {lease:?}: {}", sim.slot_name(process), brief_from(message))
+        });
         self.post(data, End::Near, encoded(|out| message.encode(out)), None, Repeat::Later);
     }
 

@@ -14,6 +14,7 @@
 
 mod actors;
 mod agenda;
+mod beside;
 mod client;
 mod faults;
 mod group;

@@ -261,7 +261,9 @@ impl<Ticket: Clone> Client<Ticket> {
         pool: &PoolId,
         out: &mut Vec<Effect<Ticket>>,
     ) -> bool {
-        let Some(queue) = self.pool_key(pool).filter(|_| self.pool_broken(pool).is_none()) else { return false };
+        let Some(queue) = self.pool_key(pool).filter(|_| self.pool_broken(pool).is_none()) else {
+            return false;
+        };
         let lease = self.prepared_lease(queue);
         (self.shapes[queue].hosts, self.shapes[queue].homeless) = (true, lease.is_none());
         self.guests.hosts.insert(queue, actor);

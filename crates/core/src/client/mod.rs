@@ -49,8 +49,8 @@ pub use pool::{HistoryFull, PoolId, PoolSpec, Standing};
 pub use programs::name as program_name;
 pub use room::Waiting;
 pub use task::{
-    ActorDied, ActorGone, Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, PoolBroken, RetryOn,
-    Spec, TaskKey, Unplaceable, Within,
+    ActorDied, ActorGone, Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, PoolBroken,
+    RetryOn, Spec, TaskKey, Unplaceable, Within,
 };
 
 use crate::Tick;
@@ -285,6 +285,7 @@ impl<Ticket: Clone> Client<Ticket> {
             FromSlot::Hello { received } => self.on_resumed(now, key, received, out),
             FromSlot::Replies { first, replies } => self.on_replies(now, key, first, replies, out),
             FromSlot::Running { call } => self.on_running(now, key, call, out),
+            FromSlot::Begun { calls } => self.on_begun(now, key, &calls, out),
         }
     }
 

@@ -3,7 +3,8 @@
 use super::LeaseKey;
 use super::shapes::ShapeKey;
 use paceline_proto::{
-    ActorId, Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError, TaskId,
+    ActorId, Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError,
+    TaskId,
 };
 use std::sync::Arc;
 use std::time::Duration;

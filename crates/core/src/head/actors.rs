@@ -167,11 +167,14 @@ impl Head {
         let what = name.unwrap_or("without a name");
         if about.len() > LONGEST_ABOUT {
             let (size, most) = (about.len(), LONGEST_ABOUT);
-            return Some(format!("what is to be said of the actor {what} has {size} bytes, and may have {most}"));
+            return Some(format!(
+                "what is to be said of the actor {what} has {size} bytes, and may have {most}"
+            ));
         }
         let other = self.actors.names.get(name?).filter(|other| **other != id)?;
         let owner = self.actors.all[other].owner.and_then(|owner| self.clients.get(&owner));
-        let by = owner.map_or("a program that comes back".into(), |owner| format!("the client {}", owner.name));
+        let by =
+            owner.map_or("a program that comes back".into(), |owner| format!("the client {}", owner.name));
         Some(format!(
             "an actor of the name {what} is there already, made by {by}: give this one another name, or end that one"
         ))
@@ -279,7 +282,8 @@ impl Head {
             return;
         }
         let all = self.actors.all.iter();
-        let touched = all.filter(|(_, actor)| actor.owner == Some(client) || actor.visits.contains_key(&client));
+        let touched =
+            all.filter(|(_, actor)| actor.owner == Some(client) || actor.visits.contains_key(&client));
         let touched: Vec<ActorId> = touched.map(|(&id, _)| id).collect();
         let name = self.clients.get(&client).map_or(String::new(), |client| client.name.clone());
         for id in touched {
@@ -369,7 +373,12 @@ impl Head {
     }
 
     /// The client opens no connection to the slot: another node may pass it on. True if it is a guest's.
-    pub(super) fn on_guest_unreachable(&mut self, from: ClientId, lease: LeaseId, out: &mut Vec<Effect>) -> bool {
+    pub(super) fn on_guest_unreachable(
+        &mut self,
+        from: ClientId,
+        lease: LeaseId,
+        out: &mut Vec<Effect>,
+    ) -> bool {
         let Some(&(id, client)) = self.actors.guests.get(&lease) else { return false };
         if client != from {
             return true;
@@ -557,7 +566,8 @@ impl Head {
                 news.push((client, HeadToClient::Ended { lease, death: Death::of_lost_node() }));
             }
             if away && visit.guest.is_none() && !std::mem::replace(&mut visit.told_away, true) {
-                let why = "its node is silent, and it is rebuilt only when that is known to have ended".into();
+                let why =
+                    "its node is silent, and it is rebuilt only when that is known to have ended".into();
                 news.push((client, HeadToClient::ActorAway { actor: id, why }));
             }
         }
@@ -584,7 +594,9 @@ impl Head {
             if actor.host.is_some_and(|host| actors.hosts.get(&host) != Some(id)) {
                 return Err(format!("AC-1: {id:?} is not on the books of its host"));
             }
-            if let Some(owner) = actor.owner.filter(|owner| actor.gone.is_none() && !self.clients.contains_key(owner)) {
+            if let Some(owner) =
+                actor.owner.filter(|owner| actor.gone.is_none() && !self.clients.contains_key(owner))
+            {
                 return Err(format!("AC-5: {id:?} has outlived {owner:?}"));
             }
         }

@@ -43,7 +43,9 @@ impl Node {
             // The shell answers.
             HeadToNode::Ask { .. } => {}
             HeadToNode::TooDeep { lease } => self.on_tangled(now, lease, out),
-            HeadToNode::Admit { lease, host, secret, again } => self.on_admit(lease, host, secret, again, out),
+            HeadToNode::Admit { lease, host, secret, again } => {
+                self.on_admit(lease, host, secret, again, out)
+            }
         }
     }
 
