@@ -141,13 +141,6 @@ class Pool:
         """Wait until so many slots are there and have run all standing calls. Raises what has broken the pool."""
     def join(self, timeout: float | None = None) -> bool:
         """Wait until nothing runs or waits in the pool; after `finish`, until its slots are given back, too."""
-    def host(self, actor: bytes, *, name: str | None = None, about: bytes = b"", program: str | None = None) -> None:
-        """Let others call the actor that this pool is, wherever it is built anew. It is over for them with the pool.
-
-        `actor` are 16 random bytes. With a `name` others find it, and what it is `about` (at most 64 KiB); raises
-        `ActorRefused` if an actor of that name is there. With the `program` that this process was submitted as, the
-        actor is waited for while that is started again.
-        """
     def cancel_waiting(self) -> int:
         """Cancel what has not begun as far as is known. Says how many calls that were."""
     def broken(self) -> BaseException | None:
@@ -272,6 +265,32 @@ class Session:
         placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
     ) -> Group:
         """Ask for so many slots together. Tasks wait until all are there."""
+    def submit_program(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        directory: str,
+        variables: Sequence[tuple[str, str]],
+        input: bytes,
+        restarts: int,
+    ) -> None:
+        """Have a program run on the cluster, whatever becomes of this one; it reads `input` on its standard input.
+
+        `{python}` as the first argument is the node's Python. When this returns, the program is in the head's journal.
+        Raises `ActorRefused`, which says why not.
+        """
+    def host_actor(
+        self, pool: Pool, actor: bytes, name: str | None, about: bytes, program: str | None = None
+    ) -> None:
+        """Let others call the actor that a pool is, wherever it is built anew. It is over for them with the pool.
+
+        `actor` are 16 random bytes. With a `name` others find it, and what it is `about` (at most 64 KiB); raises
+        `ActorRefused` if an actor of that name is there. With the `program` that this process was submitted as, the
+        actor is waited for while that is started again.
+        """
+    def actor_gone(self, actor: bytes, why: str) -> None:
+        """End an actor, whoever has it."""
     def visit(self, actor: bytes) -> Guest:
         """A handle to an actor of another process, by the 16 bytes that it was hosted as."""
     def find_actor(self, name: str, within: float = 10.0) -> tuple[bytes, bytes] | None:

@@ -61,7 +61,13 @@ pub struct Command {
     pub directory: Directory,
     /// What it finds in its environment, on top of its node's.
     pub variables: Vec<(String, String)>,
+    /// What it reads on its standard input.
+    #[serde(with = "serde_bytes")]
+    pub input: Vec<u8>,
 }
+
+/// In place of a program: the Python that the node's slots are processes of.
+pub const PYTHON: &str = "{python}";
 
 /// Where a program runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

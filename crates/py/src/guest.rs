@@ -102,10 +102,13 @@ pub fn host(
     let actor = actor_of(actor)?;
     let card = Card { name, about, program };
     let hosted = py.detach(|| pool.session().host_actor(actor, card, pool.id()));
-    hosted.map_err(|why| {
-        let made = py
-            .import(intern!(py, "paceline.errors"))
-            .and_then(|module| module.getattr(intern!(py, "ActorRefused"))?.call1((why,)));
-        made.map_or_else(|error| error, PyErr::from_value)
-    })
+    hosted.map_err(|why| refused(py, why))
+}
+
+/// Why an actor cannot be, as Python has it.
+pub fn refused(py: Python<'_>, why: String) -> PyErr {
+    let made = py
+        .import(intern!(py, "paceline.errors"))
+        .and_then(|module| module.getattr(intern!(py, "ActorRefused"))?.call1((why,)));
+    made.map_or_else(|error| error, PyErr::from_value)
 }

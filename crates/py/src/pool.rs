@@ -2,7 +2,6 @@
 
 use crate::function::Function;
 use crate::future::FutureBase;
-use crate::guest;
 use crate::outcome::{self, Of};
 use crate::session::causes;
 use crate::waiting;
@@ -165,19 +164,6 @@ impl Pool {
     #[pyo3(signature = (timeout=None))]
     fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         self.wait(py, &self.session.pool_drained(&self.id), timeout)
-    }
-
-    /// Others may call the actor that this pool is.
-    #[pyo3(signature = (actor, *, name=None, about=vec![], program=None))]
-    fn host(
-        &self,
-        py: Python<'_>,
-        actor: &[u8],
-        name: Option<String>,
-        about: Vec<u8>,
-        program: Option<String>,
-    ) -> PyResult<()> {
-        guest::host(py, self, actor, name, about, program)
     }
 
     fn cancel_waiting(&self) -> usize {

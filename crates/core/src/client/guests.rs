@@ -177,6 +177,10 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     pub(super) fn on_actor_gone(&mut self, actor: ActorId, why: String, out: &mut Vec<Effect<Ticket>>) {
+        if self.guests.own.contains_key(&actor) {
+            // Somebody else wants it to end.
+            return self.destroy_actor(actor, &why, out);
+        }
         let Some(visit) = self.guests.visits.get_mut(&actor) else { return };
         visit.state = State::Gone(why.clone().into());
         let queue = visit.queue;
@@ -311,6 +315,19 @@ impl<Ticket: Clone> Client<Ticket> {
         out.push(Effect::ToHead(own.said(actor)));
         if self.head.is_up() {
             self.guests.own.remove(&actor);
+        }
+    }
+
+    /// Somebody wants the actor to end. If it is not ours, its owner hears of it.
+    pub fn destroy_actor(&mut self, actor: ActorId, why: &str, out: &mut Vec<Effect<Ticket>>) {
+        if !self.guests.own.contains_key(&actor) {
+            let gone = Some(why.to_owned());
+            let own = Own { name: None, about: Vec::new(), program: None, lease: None, gone };
+            return out.push(Effect::ToHead(own.said(actor)));
+        }
+        match self.guests.hosts.iter().find(|(_, hosted)| **hosted == actor) {
+            Some((&queue, _)) => self.destroy_pool(queue, out),
+            None => self.end_actor(actor, why, out),
         }
     }
 

@@ -126,7 +126,14 @@ impl Head {
             return;
         }
         let known = self.actors.all.get(&id);
-        if known.is_some_and(|actor| actor.owner.is_some_and(|owner| owner != from)) {
+        // A program that comes back is started again only when the one before is no more.
+        let back = known.is_some_and(|actor| actor.program.is_some() && actor.program == program);
+        let owner = known.and_then(|actor| actor.owner).filter(|owner| *owner != from && !back);
+        if let Some(owner) = owner {
+            // Not its to say; but it may wish for the end.
+            if let Some(why) = gone {
+                self.tell_client(owner, HeadToClient::ActorGone { actor: id, why }, out);
+            }
             return;
         }
         if let Some(why) = gone {
@@ -345,7 +352,7 @@ impl Head {
         let actor = self.actors.all.get_mut(&id).expect("AC-1: a guest visits an actor");
         let visit = actor.visits.get_mut(&client).expect("AC-1: a guest has its visit");
         let guest = visit.guest.take().expect("AC-1: a visit has its guest");
-        if !guest.placed && !guest.again {
+        if death.is_some() || !guest.placed && !guest.again {
             // Whatever hosted the actor there does so no more, and the word of that is on its way.
             visit.refused = Some(guest.host);
         }
