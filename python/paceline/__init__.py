@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from paceline._placement import Placement
     from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
+    from paceline._submitter import Submitter
     from paceline._waiting import as_completed, wait
     from paceline.errors import (
         ArgumentNotSerializable,
@@ -103,6 +104,7 @@ __all__ = [
     "ResultNotSerializable",
     "SerializationError",
     "SlotDied",
+    "Submitter",
     "TaskTimeout",
     "WrongArguments",
     "__version__",
@@ -140,6 +142,7 @@ _HOMES = {
     "Placement": "_placement",
     "Program": "_program",
     "RemoteFunction": "_remote",
+    "Submitter": "_submitter",
     "__version__": "_native",
     "as_completed": "_waiting",
     "connect": "_cluster",
