@@ -33,6 +33,6 @@ with cw.allocate(2):  # a master and two workers on this machine
     with cw.ClusterExecutor() as executor:
         print("the first ten:", *executor.map(collatz, range(1, 11)))
         try:
-            executor.submit(collatz, "seven").result()
+            executor.submit(collatz, None).result()  # type: ignore[arg-type]
         except cw.RemoteException as error:
             print("a job that fails:", str(error).splitlines()[-1])

@@ -49,8 +49,8 @@ class Submitter:
     """Runs jobs under ids of your own, and calls back with the id and the value of each as it ends.
 
     Nothing of a job is kept once it has ended, so a program may submit millions. `callback(id, value)` is called in
-    a thread of the submitter, for one job at a time. At most `ahead` jobs are under way: beyond that `submit` waits, and
-    in a thread that must not (that of an event loop, or a task) raises `QueueFull`. Callbacks may submit more.
+    a thread of the submitter, for one job at a time. At most `ahead` jobs are under way: beyond that `submit` waits,
+    and in a thread that must not (that of an event loop, or a task) raises `QueueFull`. Callbacks may submit more.
 
     When a job fails, `on_error(id, error)` is called instead of `callback`. Without `on_error`, `wait` raises the
     first failure when all jobs have ended. So it does with what `callback` itself raises; the other jobs go on. All

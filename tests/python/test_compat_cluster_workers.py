@@ -59,7 +59,8 @@ def test_jobs_with_ids_and_a_callback(master: tuple[str, int]) -> None:
         client.submit(jobid, lambda x, power=2: x**power, number, power=3)
     client.wait()
     assert found == {jobid: number**3 for number, jobid in enumerate(ids)}
-    assert len(threads) == 1 and threading.get_ident() not in threads
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
     client.stop()
     client.stop()
     client.join()
@@ -74,7 +75,7 @@ def test_the_first_failure_is_raised_by_wait_with_its_traceback(master: tuple[st
     with pytest.raises(cw.RemoteException) as raised:
         client.wait()
     assert str(raised.value).startswith("Traceback (most recent call last):")
-    assert 'in fail\n' in str(raised.value)
+    assert "in fail\n" in str(raised.value)
     assert "ValueError: a bad job" in str(raised.value)
     assert isinstance(raised.value.error, ValueError)
     client.wait()
@@ -86,11 +87,14 @@ def test_the_first_failure_is_raised_by_wait_with_its_traceback(master: tuple[st
 
 def test_it_raises_before_the_others_have_ended(master: tuple[str, int]) -> None:
     client = cw.ClientThread(lambda jobid, result: None, *master)
-    with pytest.raises(cw.RemoteException):
+
+    def body() -> None:
         with client:
             client.submit(1, time.sleep, 600)
             client.submit(2, fail, "soon")
-    # The block has left the cluster, and the long job with it.
+
+    with pytest.raises(cw.RemoteException):
+        body()  # the block has left the cluster, and the long job with it
 
 
 def test_what_cannot_be_sent_does_not_count(master: tuple[str, int]) -> None:
@@ -133,7 +137,8 @@ def test_the_base_class_tells_success(master: tuple[str, int]) -> None:
     client.start_job(2, fail, "no")
     wait_until(lambda: len(told) == 2, "both jobs")
     assert told[1] == (True, 1)
-    assert told[2][0] is False and "ValueError: no" in told[2][1]
+    assert told[2][0] is False
+    assert "ValueError: no" in told[2][1]
     client.stop()
 
 
@@ -146,11 +151,14 @@ def test_the_executor(master: tuple[str, int]) -> None:
         with pytest.raises(cw.RemoteException, match="ValueError: no"):
             executor.submit(fail, "no").result()
         long = [executor.submit(time.sleep, 600) for _ in range(2)]
-        waits = executor.submit(abs, -1)
-        wait_until(lambda: all(future.running() for future in long), "both workers to be busy")
-        assert waits.cancel() and waits.cancelled()
-        for future in long:
-            pl.cancel(future._inner)  # type: ignore[attr-defined]
+        try:
+            wait_until(lambda: all(future.running() for future in long), "both workers to be busy")
+            waits = executor.submit(abs, -1)
+            assert waits.cancel()
+            assert waits.cancelled()
+        finally:
+            for future in long:
+                pl.cancel(future._inner)  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(abs, 1)
 

@@ -93,13 +93,17 @@ def test_callbacks_come_one_at_a_time_in_one_thread_of_their_own() -> None:
 
 def test_the_first_failure_is_raised_by_wait_when_all_have_ended() -> None:
     found: dict[int, int] = {}
-    with pytest.raises(ValueError, match="bad 3") as raised:
+
+    def body() -> None:
         with pl.Submitter(found.__setitem__) as jobs:
             jobs.submit(3, fail, "bad 3")
             wait_until(lambda: not jobs.pending, "the first to have failed")
             jobs.submit(4, fail, "bad 4")
             for number in range(10, 20):
                 jobs.submit(number, abs, number)
+
+    with pytest.raises(ValueError, match="bad 3") as raised:
+        body()
     assert raised.value.__notes__ == ["raised by job 3 of a submitter", "1 more failed after it"]
     assert "in fail" in str(raised.value.__cause__), "where it was raised"
     assert len(found) == 10
@@ -242,10 +246,15 @@ def test_waiting_has_a_limit_and_jobs_can_be_cancelled() -> None:
 
 
 def test_an_exception_in_the_block_ends_what_is_under_way() -> None:
-    with pytest.raises(RuntimeError, match="enough"):
-        with pl.Submitter(print) as jobs:
+    jobs = pl.Submitter(print)
+
+    def body() -> None:
+        with jobs:
             jobs.submit(1, time.sleep, 600)
             raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        body()
     wait_until(lambda: jobs.pending == 0, "the job to be cancelled")
     with pytest.raises(pl.PacelineError, match="closed"):
         jobs.submit(2, abs, 1)

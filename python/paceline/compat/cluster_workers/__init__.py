@@ -3,8 +3,10 @@
     import paceline.compat.cluster_workers as cw
 
 A master is a head, a worker a node with one slot, a client a program that is connected. `ClientThread` and
-`ClusterExecutor` are in `client`, `allocate` and its kind in `mp`; `python -m paceline.compat.cluster_workers.master` and
-`...worker [HOST]` are the commands. What Slurm starts is not here yet: Paceline has no launchers so far.
+`ClusterExecutor` are in `client`, `allocate` and its kind in `mp`; the commands are
+`python -m paceline.compat.cluster_workers.master` and `...worker [HOST]`.
+
+What Slurm starts is not here yet: Paceline has no launchers so far.
 """
 
 from __future__ import annotations

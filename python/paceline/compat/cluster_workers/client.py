@@ -1,7 +1,7 @@
 """Clients of a master: jobs with ids, callbacks, and futures. On `Submitter` and plain tasks.
 
-What a program observes is that of cluster-workers: `wait` raises `RemoteException` at the first failure, whose text is the
-traceback of the job. What hung there does not here: a worker that is killed (its jobs run again), arguments that
+What a program observes is that of cluster-workers: `wait` raises `RemoteException` at the first failure, whose text is
+the traceback of the job. What hung there does not here: a worker that is killed (its jobs run again), arguments that
 cannot be sent (raised by `submit`, and the job does not count), a second `wait` after a failure.
 """
 
@@ -10,17 +10,18 @@ from __future__ import annotations
 import concurrent.futures
 import random
 import threading
+from typing import TYPE_CHECKING, Any
 
 from paceline._cluster import connect
 from paceline._remote import DEFAULTS, RemoteFunction
 from paceline._submitter import Submitter
+from paceline.compat._addresses import joined
 from paceline.errors import PacelineError, RemoteTraceback
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Any, ParamSpec, Self, TypeVar
+    from typing import ParamSpec, Self, TypeVar
 
     from paceline._cluster import Cluster
 
@@ -51,8 +52,8 @@ def randid() -> int:
 
 
 class BaseClientThread:
-    """Calls `callback(jobid, success, result)` for each job that `start_job` has sent. If `success` is false, `result` is the
-    traceback of the job."""
+    """Calls `callback(jobid, success, result)` for each job that `start_job` has sent. If `success` is false, `result`
+    is the traceback of the job."""
 
     def __init__(
         self, callback: Callable[[Any, bool, Any], object], host: str | None = None, port: int = PORT, **way_in: Any
@@ -98,7 +99,8 @@ class BaseClientThread:
 class ClientThread(BaseClientThread):
     """Calls `callback(jobid, result)` for each job that `submit` has sent, in a thread of its own.
 
-    Without a host, the master is on this machine. In a `with` statement it is started, and waits for all jobs at the end.
+    Without a host, the master is on this machine. In a `with` statement it is started, and waits for all jobs at the
+    end.
 
     >>> import paceline.compat.cluster_workers as cw
     >>> found = {}
@@ -159,7 +161,6 @@ class ClusterExecutor(concurrent.futures.Executor):
         self._lock = threading.Lock()
         self._pending: set[_Future] = set()
         self._is_shut = False
-        self._functions: dict[Any, RemoteFunction[..., Any]] = {}
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[R]:
         """Send one job."""
@@ -231,4 +232,4 @@ def text_of(error: BaseException) -> str:
 
 
 def _connect(host: str | None, port: int, way_in: dict[str, Any]) -> Cluster:
-    return connect(f"{host or 'localhost'}:{port}", **way_in)
+    return connect(joined(host or "localhost", port), **way_in)

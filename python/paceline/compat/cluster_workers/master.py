@@ -1,4 +1,4 @@
-"""`python -m paceline.compat.cluster_workers.master`: a master in the foreground, which says how many workers it has."""
+"""`python -m paceline.compat.cluster_workers.master`: a master in the foreground, which counts its workers."""
 
 from __future__ import annotations
 

@@ -69,9 +69,7 @@ def _start(nworkers: int, master: bool, workers: bool, port: int, *, detached: b
     if workers:
         address = (daemons[0].address if daemons else None) or f"127.0.0.1:{port}"
         try:
-            daemons.append(
-                start_node(address, name=NAME, node_name=WORKERS, port=0, cpus=nworkers, detached=detached)
-            )
+            daemons.append(start_node(address, name=NAME, node_name=WORKERS, port=0, cpus=nworkers, detached=detached))
         except BaseException:
             for daemon in daemons:
                 daemon._end()

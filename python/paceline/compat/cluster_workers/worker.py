@@ -1,4 +1,4 @@
-"""`python -m paceline.compat.cluster_workers.worker [HOST]`: a worker in the foreground, which runs one job at a time."""
+"""`python -m paceline.compat.cluster_workers.worker [HOST]`: a worker in the foreground, with one job at a time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 
 from paceline._daemons import start_node
+from paceline.compat._addresses import joined
 from paceline.compat.cluster_workers.mp import NAME, PORT
 from paceline.errors import PacelineError
 
@@ -23,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--slurm is not there yet: name the master's host")
     # Several workers on a machine are several nodes, and each needs a name of its own.
     name = f"{os.uname().nodename}-{os.getpid()}"
-    address = f"{options.host}:{options.port}"
+    address = joined(options.host, options.port)
     try:
         node = start_node(address, name=NAME, node_name=name, port=0, cpus=1, key_file=options.key_file)
     except PacelineError as error:
