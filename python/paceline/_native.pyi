@@ -233,5 +233,29 @@ class Birth:
 def current() -> tuple[int, int, int] | None:
     """Task, attempt and slot, inside a task."""
 
+@final
+class Beside:
+    """A call that goes on beside others in its slot. Its answer may come from any thread, once."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def task(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    def apply(self) -> Any:
+        """Call the function."""
+    def answer(self, value: Any) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
+def allow_overlap(most: int) -> None:
+    """In a slot: so many calls may go on beside each other."""
+
+def next_stop() -> int:
+    """In a slot: wait until a call that goes on beside others is to stop. Its number."""
+
+def interrupt_thread(thread: int) -> None:
+    """Raise `KeyboardInterrupt` in a thread, by its `threading.get_ident`."""
+
 def slot_main(zygote: Zygote, birth: Birth) -> None:
     """Be a slot until told to end. Runs in the forked child, on its main thread."""

@@ -99,8 +99,13 @@ impl Page {
         Seq(self.fields().finished.load(Ordering::Acquire))
     }
 
-    /// The slot is about to end because this call cannot be stopped otherwise.
+    /// The slot is about to end because this call cannot be stopped otherwise. If another one runs beside it, that has
+    /// begun all the same.
     pub fn give_up(&self, call: Seq) {
+        if let Some(running) = self.running().filter(|running| *running != call) {
+            self.fields().finished.fetch_max(running.0, Ordering::AcqRel);
+        }
+        self.fields().running.store(call.0, Ordering::Release);
         self.fields().timed_out.store(call.0, Ordering::Release);
     }
 

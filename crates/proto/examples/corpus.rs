@@ -66,7 +66,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
     };
     messages!(
         out,
-        ToSlot::Hello(Hello { client: ClientId(3), lease: LeaseId(1 << 100), replies: 4 }),
+        ToSlot::Hello(Hello { client: ClientId(3), lease: LeaseId(1 << 100), replies: 4, keeps: false }),
         ToSlot::Environment(Environment {
             directory: "/home/ada".into(),
             path: vec!["/usr/lib".into(), String::new()],
@@ -92,6 +92,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
             ],
         },
         FromSlot::Running { call: Seq(8) },
+        FromSlot::Begun { calls: vec![Seq(9), Seq(11)] },
     );
     let mut with_segments = vec![1];
     let segment = Segment { segment: 1, flags: 0, offset: 4096, length: 1 << 20 };

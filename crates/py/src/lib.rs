@@ -2,13 +2,14 @@
 //!
 //! The only crate that knows Python. Small files: values ([`values`], [`scalar`]; to other languages [`message`]), the
 //! client's classes ([`session`], [`function`], [`group`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), what the
-//! machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`]).
+//! machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`], [`beside`]).
 //!
 //! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
 //! * PY-2: every wait releases the interpreter lock and lets Ctrl-C through within 100 ms.
 
 use pyo3::prelude::*;
 
+mod beside;
 mod function;
 mod future;
 mod group;
@@ -46,5 +47,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(session::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(slot::current, module)?)?;
     module.add_function(wrap_pyfunction!(slot::slot_main, module)?)?;
+    module.add_class::<beside::Beside>()?;
+    module.add_function(wrap_pyfunction!(beside::allow_overlap, module)?)?;
+    module.add_function(wrap_pyfunction!(beside::next_stop, module)?)?;
+    module.add_function(wrap_pyfunction!(beside::interrupt_thread, module)?)?;
     Ok(())
 }

@@ -420,9 +420,13 @@ impl Sim {
         host.core.outgoing(key, &mut messages);
         for message in messages {
             self.note(|_| format!("client {client} -> {key:?}: {}", brief_to(&message)));
-            if let ToSlot::Run { calls, .. } = &message {
-                calls.iter().for_each(|call| self.ledger.on_sent(lease, call));
-                self.check_members(client, lease, calls);
+            match &message {
+                ToSlot::Run { calls, .. } => {
+                    calls.iter().for_each(|call| self.ledger.on_sent(lease, call));
+                    self.check_members(client, lease, calls);
+                }
+                ToSlot::Define { .. } | ToSlot::Environment(_) => self.ledger.on_told(lease),
+                _ => {}
             }
             self.post(link, End::Far, encoded(|out| message.encode(out)), None, Repeat::Later);
         }

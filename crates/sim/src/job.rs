@@ -20,6 +20,8 @@ pub struct Job {
     pub(crate) timeout: Duration,
     /// It cannot be interrupted, only killed.
     pub(crate) stubborn: bool,
+    /// It goes on beside those that come after it in its slot.
+    pub(crate) beside: bool,
     /// Which of its client's functions it calls: estimates are learned per function.
     pub(crate) function: u8,
     /// Bytes of its argument and of its value, beyond what names the task.
@@ -61,6 +63,7 @@ impl Job {
             retry_on: RetryOn::default(),
             timeout: Duration::ZERO,
             stubborn: false,
+            beside: false,
             function: 0,
             size: 0,
             children: 0,
@@ -106,6 +109,11 @@ impl Job {
     /// Only the end of its slot ends it before its time, as with code that never returns to the interpreter.
     pub fn stubborn(self) -> Job {
         Job { stubborn: true, ..self }
+    }
+
+    /// Others begin in its slot while it goes on.
+    pub fn beside(self) -> Job {
+        Job { beside: true, ..self }
     }
 
     pub fn function(self, function: u8) -> Job {

@@ -75,6 +75,8 @@ pub(crate) struct Ledger {
     broken: HashMap<LeaseId, u32>,
     /// Leases under which something began.
     begun_under: HashSet<LeaseId>,
+    /// Leases whose slot was told something, and nothing has begun since that would show that it was heard.
+    untried: HashSet<LeaseId>,
     /// The last task that began, by lease and priority.
     last_begun: HashMap<(LeaseId, i32), TaskId>,
 }
@@ -141,6 +143,7 @@ impl Ledger {
         entry.runs.push(Run { process, lease, attempt: call.attempt, state: RunState::Running });
         self.begun.insert((lease, call.seq), task);
         self.begun_under.insert(lease);
+        self.untried.remove(&lease);
         task
     }
 
@@ -212,11 +215,17 @@ impl Ledger {
         *self.broken.entry(lease).or_default() += 1;
     }
 
+    /// A client tells the slot of a lease something that later calls rely on.
+    pub fn on_told(&mut self, lease: LeaseId) {
+        self.untried.insert(lease);
+    }
+
     /// How often the client of this lease had to tell its slot everything again: because its link broke, because it
     /// ended, or because it was given back before anything had run that would show what the slot has heard.
     pub fn forgotten(&self, lease: LeaseId) -> u32 {
         let broken = self.broken.get(&lease).copied().unwrap_or(0);
-        broken + u32::from(self.ended.contains(&lease)) + u32::from(!self.begun_under.contains(&lease))
+        let untried = !self.begun_under.contains(&lease) || self.untried.contains(&lease);
+        broken + u32::from(self.ended.contains(&lease)) + u32::from(untried)
     }
 
     pub fn on_finished(&mut self, task: usize, id: TaskId, outcome: Outcome) {

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod beside;
 mod client;
 mod faults;
 mod group;

@@ -64,6 +64,8 @@ pub(crate) struct Process {
     pub waited_under: Option<LeaseId>,
     pub data: Option<LinkId>,
     pub busy: Option<Busy>,
+    /// What goes on beside it.
+    pub beside: Vec<Busy>,
     pub exits: bool,
     pub paused_until: Tick,
     /// Runs take this many times as long.
@@ -117,6 +119,7 @@ impl Process {
             waited_under: None,
             data: None,
             busy: None,
+            beside: Vec::new(),
             exits: false,
             paused_until: Tick::ZERO,
             slowness: 1,
@@ -187,7 +190,8 @@ impl Sim {
             let page = sim.processes[process].page;
             format!("slot {} dies of {cause:?}, {page:?}", sim.slot_name(process))
         });
-        if let Some(busy) = busy {
+        let beside = std::mem::take(&mut self.processes[process].beside);
+        for busy in busy.into_iter().chain(beside) {
             self.ledger.on_over(busy.task, process, RunState::Cut);
         }
         if let Some(nested) = self.processes[process].nested {
@@ -237,6 +241,7 @@ impl Sim {
         let entry = &mut self.processes[process];
         if entry.core.lease() == Some(lease) {
             entry.core.detach(lease);
+            entry.exits |= !entry.beside.is_empty();
             entry.inbox.clear();
             if let Some(data) = entry.data.take() {
                 self.close_end(data, End::Far);
@@ -311,10 +316,12 @@ impl Sim {
                 Effect::Send(message) => self.slot_sends(process, &message),
                 Effect::Define { function, .. } => self.defines(process, function, repeated),
                 Effect::Environment(environment) => self.processes[process].environment = Some(environment),
+                Effect::Interrupt { call } if self.stop_beside(process, call) => {}
                 Effect::Interrupt { call } => self.stop_run(process, call, Status::Cancelled),
                 Effect::Die { call } => {
-                    let runs = self.processes[process].busy.as_ref().map(|busy| busy.call.seq);
-                    assert_eq!(runs, Some(call), "only what runs is a reason to die");
+                    let entry = &self.processes[process];
+                    let mut runs = entry.busy.iter().chain(&entry.beside).map(|busy| busy.call.seq);
+                    assert!(runs.any(|run| run == call), "only what runs is a reason to die");
                     self.kill(process, DeathCause::Signal(9));
                 }
             }
@@ -378,7 +385,7 @@ impl Sim {
                 self.flush(process);
                 return self.kill(process, DeathCause::Exit(0));
             }
-            if !entry.core.has_waiting() {
+            if !entry.core.can_claim() {
                 self.flush(process);
                 self.receive(process);
                 // Replies that need no run: calls given back while they waited.
@@ -449,6 +456,9 @@ impl Sim {
         if self.random.percent(self.load.chatter) {
             self.slot_prints(process, (client as u64).to_le_bytes().to_vec());
         }
+        if job.beside {
+            self.set_beside(process);
+        }
     }
 
     /// User code has run for a while: the companion takes the link over.
@@ -477,12 +487,16 @@ impl Sim {
 
     pub(crate) fn run_ends(&mut self, process: usize, run: u64) {
         let entry = &self.processes[process];
-        if !entry.running(run) {
+        let beside = self.is_beside(process, run);
+        if !beside && !entry.running(run) {
             return;
         }
         if entry.paused_until > self.now {
             let at = entry.paused_until;
             return self.agenda.add(at, Event::RunEnds { process, run });
+        }
+        if beside {
+            return self.beside_ends(process, run);
         }
         let Some(busy) = &entry.busy else { return };
         let (task, job) = (busy.task, self.ledger.entries[busy.task].job);

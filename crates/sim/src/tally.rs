@@ -49,6 +49,7 @@ tally! {
     runs: "runs",
     reruns: "repeated runs",
     interrupted: "interrupted runs",
+    beside: "runs beside others",
     stopped: "runs stopped with their slots",
     started: "runs known to have begun",
     withdrawn: "calls given back",

@@ -158,6 +158,9 @@ pub(crate) enum Event {
     Flushes {
         client: usize,
     },
+    TellsBegun {
+        process: usize,
+    },
     RunEnds {
         process: usize,
         run: u64,
@@ -274,6 +277,7 @@ impl Sim {
             Event::Arrives { link } => self.connection_arrives(link),
             Event::Reconnects { client, key, lease } => self.reconnects(client, key, lease),
             Event::Flushes { client } => self.flush_client(client),
+            Event::TellsBegun { process } => self.tells_begun(process),
             Event::RunEnds { process, run } => self.run_ends(process, run),
             Event::Nests { process, run } => self.nests(process, run),
             Event::WaitsAgain { process, run } => self.waits_again(process, run),

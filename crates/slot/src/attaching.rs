@@ -71,6 +71,9 @@ fn serve(shared: &Shared, state: &mut State, lease: LeaseId, number: u64, connec
     if state.core.lease() != Some(lease) && !state.busy {
         shared.page.reset();
     }
+    if state.core.lease() != Some(lease) {
+        state.overlap.forget();
+    }
     state.attaching.settled = number;
     state.core.attach(lease);
     state.link = Some(LinkInUse::new(connection));

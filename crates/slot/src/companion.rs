@@ -9,8 +9,8 @@
 
 use crate::attaching;
 use crate::becoming::Becoming;
-use crate::nesting;
 use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, GRACE, Interrupt, SERVE_AFTER, Shared, State, Why};
+use crate::{nesting, overlap};
 use paceline_net::control::{Inbox, Outbox};
 use paceline_net::kept::Kept;
 use paceline_net::{clock, poll, signals};
@@ -47,6 +47,27 @@ pub(crate) fn hand_over(shared: &Shared, message: &SlotToNode, descriptor: Owned
     let mut outbox = Outbox::default();
     outbox.push(message, vec![descriptor]);
     outbox.flush(&shared.control).map(drop)
+}
+
+/// Nothing of the lease runs here any more. Should the slot die before the next one, its calls are not to blame.
+pub(crate) fn say_detached(shared: &Shared, lease: LeaseId) {
+    shared.page.reset();
+    say(shared, &SlotToNode::Detached { lease });
+}
+
+/// Look at `due`, or before.
+pub(crate) fn set_timer(shared: &Shared, state: &mut State, now: u64, due: u64) {
+    if state.timer_due.is_none_or(|at| at > due) {
+        state.timer_due = Some(due);
+        shared.companion_timer.arm(Duration::from_nanos(due.saturating_sub(now)));
+    }
+}
+
+/// Look after the calls that go on beside the one that runs, now and when it is time again.
+pub(crate) fn see_to_overlap(shared: &Shared, state: &mut State, now: u64) {
+    if let Some(due) = overlap::see_to(shared, state, now) {
+        set_timer(shared, state, now, due);
+    }
 }
 
 /// User code has closed our descriptors: nobody can reach this slot any more, so it ends and its node notices.
@@ -118,6 +139,9 @@ impl Companion {
         if waiting {
             state.flush(now);
         }
+        if !state.overlap.is_empty() {
+            see_to_overlap(&self.shared, &mut state, now);
+        }
         state.patience = if waiting { FLUSH_AFTER } else { (state.patience * 2).min(FLUSH_AT_LATEST) };
         if !state.busy {
             return;
@@ -139,14 +163,7 @@ impl Companion {
         let deadline = state.deadline.filter(|_| state.interrupt.is_none());
         let ends_at = state.interrupt.map(|interrupt| interrupt.ends_at);
         if let Some(due) = [serve_at, deadline, ends_at].into_iter().flatten().min() {
-            self.set_timer(&mut state, now, due);
-        }
-    }
-
-    fn set_timer(&self, state: &mut State, now: u64, due: u64) {
-        if state.timer_due.is_none_or(|at| at > due) {
-            state.timer_due = Some(due);
-            self.shared.companion_timer.arm(Duration::from_nanos(due.saturating_sub(now)));
+            set_timer(&self.shared, &mut state, now, due);
         }
     }
 
@@ -167,6 +184,9 @@ impl Companion {
         if state.companion_serves {
             state.receive();
             let now = clock::now();
+            if !state.overlap.is_empty() {
+                see_to_overlap(&self.shared, &mut state, now);
+            }
             self.see_to_interrupt(&mut state, now);
             // Withdrawn and cancelled calls are answered at once.
             state.flush(now);
@@ -190,7 +210,7 @@ impl Companion {
             self.shared.main.interrupt();
         }
         let ends_at = interrupt.ends_at;
-        self.set_timer(state, now, ends_at);
+        set_timer(&self.shared, state, now, ends_at);
     }
 
     /// Handle what the node says. False: it is gone.
@@ -245,13 +265,13 @@ impl Companion {
             state.core.detach(lease);
             state.link = None;
             state.attaching.forget();
+            // OV-4
+            state.exit |= state.overlap.forget();
         }
         if state.busy {
             state.detaching = Some(lease);
         } else {
-            // Should the slot die while it waits, the next lease's calls are not to blame.
-            self.shared.page.reset();
-            say(&self.shared, &SlotToNode::Detached { lease });
+            say_detached(&self.shared, lease);
         }
     }
 

@@ -7,15 +7,15 @@
 
 use crate::attaching::Attaching;
 use crate::becoming::Becoming;
+use crate::overlap::Overlap;
 use crate::{companion, nesting};
 use paceline_core::slot::{Effect, Slot};
 use paceline_net::kept::Kept;
 use paceline_net::secure::Secured;
 use paceline_net::{Link, Page, Received, clock, poll, signals, spin};
-use paceline_proto::control::SlotToNode;
 use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
 use paceline_proto::{Bytes, Devices, FunctionId, LeaseId, Resources, Seq, SlotId};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::HashMap;
@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     /// Wakes the companion.
     pub companion_wake: poll::Wake,
     pub companion_timer: poll::Timer,
+    /// Wakes whoever waits in [`Runtime::next_stop`].
+    pub stops: Condvar,
     pub control: Kept,
     /// Where user code runs.
     pub main: signals::Thread,
@@ -76,6 +78,8 @@ pub(crate) struct State {
     pub far: bool,
     /// How many threads of the call that runs wait for other tasks, and whether it may leave its CPUs to them.
     pub blocked: usize,
+    /// As the node knows it.
+    pub told_blocked: bool,
     pub too_deep: bool,
     pub on_too_deep: Option<Arc<dyn Fn() + Send + Sync>>,
     pub exit: bool,
@@ -95,7 +99,9 @@ pub(crate) struct State {
     pub interrupt: Option<Interrupt>,
     /// When the call that runs has had its time.
     pub deadline: Option<u64>,
-    began: u64,
+    /// Calls that go on beside it.
+    pub overlap: Overlap,
+    pub began: u64,
     effects: Vec<Effect>,
 }
 
@@ -115,6 +121,17 @@ pub(crate) struct Interrupt {
 pub(crate) enum Why {
     Cancelled,
     TimedOut,
+}
+
+impl Why {
+    /// How a call has ended that was told to stop, and ended like this.
+    pub fn status_for(self, status: Status) -> Status {
+        match self {
+            Why::TimedOut => Status::TimedOut,
+            Why::Cancelled if status == Status::Raised => Status::Cancelled,
+            Why::Cancelled => status,
+        }
+    }
 }
 
 /// The data link, with what belongs to its use.
@@ -149,6 +166,7 @@ impl State {
             own: false,
             far: false,
             blocked: 0,
+            told_blocked: false,
             too_deep: false,
             on_too_deep: None,
             exit: false,
@@ -161,6 +179,7 @@ impl State {
             busy: false,
             interrupt: None,
             deadline: None,
+            overlap: Overlap::default(),
             began: 0,
             effects: Vec::new(),
         }
@@ -199,13 +218,17 @@ impl State {
                     Effect::Interrupt { call } => {
                         let ends_at = clock::now() + GRACE.as_nanos() as u64;
                         let interrupt = Interrupt { call, why: Why::Cancelled, ends_at, signalled: false };
-                        self.interrupt.get_or_insert(interrupt);
+                        if !self.overlap.interrupt(interrupt) {
+                            self.interrupt.get_or_insert(interrupt);
+                        }
                     }
                     Effect::Die { call } => {
                         // The companion sees to it as soon as it has the lock.
                         let ends_at = clock::now();
-                        self.interrupt =
-                            Some(Interrupt { call, why: Why::Cancelled, ends_at, signalled: true });
+                        let interrupt = Interrupt { call, why: Why::Cancelled, ends_at, signalled: true };
+                        if !self.overlap.interrupt(interrupt) {
+                            self.interrupt = Some(interrupt);
+                        }
                     }
                 }
             }
@@ -281,6 +304,7 @@ impl Runtime {
             main_wake: poll::Wake::new()?,
             companion_wake: poll::Wake::new()?,
             companion_timer: poll::Timer::new()?,
+            stops: Condvar::new(),
             control: Kept::new(control),
             main: signals::Thread::current(),
         });
@@ -335,11 +359,14 @@ impl Runtime {
             }
             return Some(Next::Exit);
         }
-        if !state.core.has_waiting() {
+        if !state.core.can_claim() {
             state.flush(now);
             // The client can hardly have answered yet: whoever waits for it finds out without asking twice.
             if !ran {
                 state.receive();
+                if !state.overlap.is_empty() {
+                    companion::see_to_overlap(&self.shared, state, now);
+                }
             }
         }
         let next = self.next(state, now);
@@ -351,7 +378,7 @@ impl Runtime {
     }
 
     fn next(&self, state: &mut State, now: u64) -> Option<Next> {
-        if state.core.has_waiting()
+        if state.core.can_claim()
             && let Some(environment) = state.environment.take()
         {
             return Some(Next::Environment(environment));
@@ -385,11 +412,8 @@ impl Runtime {
             // A thread that the call left behind may wait on; it is no longer the call that does.
             nesting::goes_on(&self.shared, state);
         }
-        let status = match state.interrupt.take().filter(|interrupt| interrupt.call == seq) {
-            Some(Interrupt { why: Why::TimedOut, .. }) => Status::TimedOut,
-            Some(_) if status == Status::Raised => Status::Cancelled,
-            _ => status,
-        };
+        let interrupt = state.interrupt.take().filter(|interrupt| interrupt.call == seq);
+        let status = interrupt.map_or(status, |interrupt| interrupt.why.status_for(status));
         self.shared.page.end(seq);
         let took = Duration::from_nanos(now.saturating_sub(state.began));
         if let Some(in_use) = &mut state.link {
@@ -397,8 +421,7 @@ impl Runtime {
         }
         state.core.finish(Reply { seq, status, took, payload });
         if let Some(lease) = state.detaching.take() {
-            self.shared.page.reset();
-            companion::say(&self.shared, &SlotToNode::Detached { lease });
+            companion::say_detached(&self.shared, lease);
         }
         if state.flush_is_due(now) {
             state.flush(now);
@@ -433,7 +456,7 @@ impl Runtime {
     /// None if there is something to do already.
     fn start_waiting(&self) -> Option<(Option<Arc<Kept>>, Option<Duration>, PollFlags)> {
         let mut state = self.shared.state.lock();
-        if state.exit || state.core.has_waiting() {
+        if state.exit || state.core.can_claim() {
             return None;
         }
         if state.companion_serves {

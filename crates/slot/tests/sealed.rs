@@ -54,7 +54,7 @@ fn client(address: &Address, replies: u64) -> Link {
     let addresses = std::slice::from_ref(address);
     let (secured, _) = dial_data(addresses, LEASE, SECRET, Instant::now() + LIMIT).unwrap();
     let mut link = Link::new(secured);
-    send(&mut link, &ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies }));
+    send(&mut link, &ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies, keeps: false }));
     link
 }
 

@@ -1,7 +1,8 @@
 //! One lease: what is in flight on it, and how much more it may take.
 //!
 //! * LS-1: numbers in flight rise, and all but those not yet handed to the link were sent in that order.
-//! * LS-2: at most the window is in flight; a slot that runs something long gets nothing ahead.
+//! * LS-2: at most the window is in flight, and what goes on beside others; a slot that runs something long gets nothing
+//!   ahead.
 
 use super::shapes::ShapeKey;
 use super::{Config, TaskKey};
@@ -21,6 +22,8 @@ pub(super) struct InFlight {
     pub bytes: usize,
     /// Asked back; it will be answered one way or the other.
     pub withdrawing: bool,
+    /// It goes on in its slot beside others, and takes no room of the window.
+    pub beside: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +64,8 @@ pub(super) struct Lease {
     next_seq: Seq,
     last_sent: Seq,
     in_flight: VecDeque<InFlight>,
+    /// How many of them go on beside others.
+    beside: usize,
     backlog: Duration,
     /// What the arguments of all calls in flight take.
     bytes: usize,
@@ -109,6 +114,7 @@ impl Lease {
             next_seq: Seq(1),
             last_sent: Seq(0),
             in_flight: VecDeque::new(),
+            beside: 0,
             backlog: Duration::ZERO,
             bytes: 0,
             replies: 0,
@@ -144,7 +150,7 @@ impl Lease {
         if !self.usable() {
             return false;
         }
-        match self.in_flight.len() {
+        match self.in_flight.len() - self.beside {
             0 => true,
             _ if self.long_running.is_some() => false,
             // Nothing known yet: one ahead, so that a fast function does not wait for its first answer.
@@ -175,7 +181,7 @@ impl Lease {
         let call = call(seq);
         let bytes = call.payload.len();
         self.bytes += bytes;
-        self.in_flight.push_back(InFlight { seq, task, expected, bytes, withdrawing: false });
+        self.in_flight.push_back(InFlight { seq, task, expected, bytes, withdrawing: false, beside: false });
         self.calls.push(call);
         seq
     }
@@ -189,23 +195,41 @@ impl Lease {
         let call = self.in_flight.remove(place)?;
         self.backlog = self.backlog.saturating_sub(call.expected);
         self.bytes -= call.bytes;
+        self.beside -= usize::from(call.beside);
         if self.long_running == Some(seq) {
             self.long_running = None;
         }
         Some(call)
     }
 
+    /// A call has begun and goes on beside others. Says which task's it is, if that is news.
+    pub fn set_beside(&mut self, seq: Seq) -> Option<TaskKey> {
+        let place = self.in_flight.binary_search_by_key(&seq, |call| call.seq).ok()?;
+        let call = &mut self.in_flight[place];
+        if std::mem::replace(&mut call.beside, true) {
+            return None;
+        }
+        self.beside += 1;
+        self.backlog = self.backlog.saturating_sub(std::mem::take(&mut call.expected));
+        self.bytes -= std::mem::take(&mut call.bytes);
+        if self.long_running == Some(seq) {
+            self.long_running = None;
+        }
+        Some(call.task)
+    }
+
     /// Everything in flight, as the lease ends.
     pub fn take_in_flight(&mut self) -> VecDeque<InFlight> {
         self.backlog = Duration::ZERO;
         self.bytes = 0;
+        self.beside = 0;
         self.calls.clear();
         std::mem::take(&mut self.in_flight)
     }
 
     /// Calls behind the one that runs, which were sent and not asked back yet, from the last to the first.
     pub fn withdrawable(&mut self) -> impl Iterator<Item = &mut InFlight> {
-        self.in_flight.iter_mut().skip(1).rev().filter(|call| !call.withdrawing)
+        self.in_flight.iter_mut().skip(1).rev().filter(|call| !call.withdrawing && !call.beside)
     }
 
     /// Expected run time of everything behind the call that runs.
@@ -251,7 +275,8 @@ impl Lease {
     }
 
     pub fn hello(&mut self, client: ClientId) {
-        self.before_calls.insert(0, ToSlot::Hello(Hello { client, lease: self.id, replies: self.replies }));
+        let hello = Hello { client, lease: self.id, replies: self.replies, keeps: false };
+        self.before_calls.insert(0, ToSlot::Hello(hello));
     }
 
     /// The link broke: what was to be said of it is void; calls are sent again once the slot says what it has.
@@ -311,6 +336,13 @@ impl Lease {
         let backlog: Duration = self.in_flight.iter().map(|call| call.expected).sum();
         if backlog != self.backlog {
             return Err(format!("LS-2: backlog of {:?} is {backlog:?}, not {:?}", self.id, self.backlog));
+        }
+        let beside = self.in_flight.iter().filter(|call| call.beside).count();
+        if beside != self.beside {
+            return Err(format!(
+                "LS-2: {beside} calls of {:?} go on beside others, not {}",
+                self.id, self.beside
+            ));
         }
         let bytes: usize = self.in_flight.iter().map(|call| call.bytes).sum();
         if bytes != self.bytes {

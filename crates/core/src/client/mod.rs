@@ -266,6 +266,7 @@ impl<Ticket: Clone> Client<Ticket> {
             FromSlot::Hello { received } => self.on_resumed(now, key, received, out),
             FromSlot::Replies { first, replies } => self.on_replies(now, key, first, replies, out),
             FromSlot::Running { call } => self.on_running(now, key, call, out),
+            FromSlot::Begun { calls } => self.on_begun(now, key, &calls, out),
         }
     }
 
