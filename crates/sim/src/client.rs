@@ -8,7 +8,7 @@ use crate::trace::{brief_from, brief_to};
 use crate::world::{Event as Happening, Machine, Sim};
 use bytes::Bytes;
 use paceline_core::Tick;
-use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, program_name};
+use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, Within, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
 use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, ProgramId, Shape, Start};
@@ -142,6 +142,7 @@ impl Sim {
         if let Some(process) = self.clients[client].slot {
             self.children_changed(process);
         }
+        self.actors_move(client);
         result
     }
 
@@ -213,6 +214,8 @@ impl Sim {
             | ClientToHead::Reopening => Repeat::Later,
             ClientToHead::Unreachable { .. } => Repeat::AtOnce,
             ClientToHead::Bye | ClientToHead::Ask { .. } | ClientToHead::Answer { .. } => Repeat::Never,
+            ClientToHead::Find { .. } => Repeat::Never,
+            ClientToHead::Actor { .. } | ClientToHead::Visit { .. } => Repeat::AtOnce,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
             ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
                 Repeat::AtOnce
@@ -255,6 +258,10 @@ impl Sim {
                     self.processes[*process].granted.push(*lease);
                 }
             }
+            HeadToClient::Visiting { lease, node, .. } => {
+                let news = host.granted.insert(*lease, node.0 as usize - 1).is_none();
+                self.ledger.tally.guests += u64::from(news);
+            }
             HeadToClient::Output { text, .. } => {
                 assert_eq!(text[..], (client as u64).to_le_bytes(), "another client's line");
                 self.ledger.tally.printed += 1;
@@ -266,7 +273,11 @@ impl Sim {
                     self.ledger.on_ended(*lease, death);
                 }
             }
+            HeadToClient::ActorKnown { refused, .. } => assert_eq!(*refused, None, "names are unique here"),
             HeadToClient::Welcome { .. }
+            | HeadToClient::ActorGone { .. }
+            | HeadToClient::ActorAway { .. }
+            | HeadToClient::Found { .. }
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
@@ -446,7 +457,11 @@ impl Sim {
             retry_on: job.retry_on,
             timeout: job.timeout,
             priority: job.priority,
-            member: job.member.map(|(_, member)| member),
+            within: match (job.member, job.actor) {
+                (Some((_, member)), _) => Within::Member(member),
+                (None, Some(actor)) => Within::Guest(self.actors[actor].id),
+                (None, None) => Within::Any,
+            },
         };
         let now = self.now;
         let mut effects = Vec::new();

@@ -6,6 +6,7 @@
 //! * LG-3: no run of a task has the number of another.
 //! * LG-4: a call that was given back never runs.
 //! * LG-5: a death is charged to the call that ran; three of them end a task, and no other task pays.
+//! * LG-7: a call of an actor runs once at most, and who is told that it has not begun may rely on it.
 //! * LG-6: first come, first served on one slot, within a client, a priority and a shape.
 
 use crate::job::{Fate, Job, argument, value};
@@ -119,7 +120,9 @@ impl Ledger {
     pub fn on_begin(&mut self, process: usize, client: usize, lease: LeaseId, call: &Call) -> usize {
         let task = named(&call.payload);
         let entry = &mut self.entries[task];
-        assert_eq!(entry.root, client, "{:?} runs in another client's slot", call.task);
+        let guest = entry.job.actor.is_some();
+        assert!(guest || entry.root == client, "{:?} runs in another client's slot", call.task);
+        assert!(!guest || entry.runs.is_empty(), "LG-7: {:?} of an actor runs twice", call.task);
         assert_eq!(entry.place.map(|(_, id)| id), Some(call.task), "the call has another task's argument");
         assert_eq!(
             call.payload,
@@ -267,6 +270,19 @@ impl Ledger {
                 assert!(job.member.is_some() || !refused.needs.fits_in(&refused.largest), "{id:?} fits");
                 tally.unplaceable += 1;
             }
+            Outcome::ActorGone(gone) => {
+                assert!(job.actor.is_some(), "{id:?} is no call of an actor");
+                assert!(gone.ran || entry.runs.is_empty(), "LG-7: {id:?} has run, and nobody is told");
+                let known = gone.charge.is_some_and(|charge| charge.cause != DeathCause::NodeLost);
+                let ran = !(gone.ran && known) || !entry.runs.is_empty();
+                assert!(ran, "LG-7: {id:?} is said to have run, and has not");
+                tally.actor_died += u64::from(known);
+                tally.actor_gone += u64::from(!known);
+            }
+            Outcome::ActorAway { .. } => {
+                assert!(job.actor.is_some() && entry.runs.is_empty(), "LG-7: {id:?} has run");
+                tally.actor_away += 1;
+            }
             Outcome::Stopped { .. } => unreachable!("nobody here ends the cluster"),
             Outcome::NoRoom(_) => unreachable!("nobody here waits for so long and no longer"),
             Outcome::TooDeep { needs } => {
@@ -281,6 +297,7 @@ impl Ledger {
                 entry.doubtful = true;
                 tally.group_lost += 1;
             }
+            Outcome::PoolBroken(_) | Outcome::ActorDied(_) => unreachable!("{id:?} is in no pool"),
             Outcome::HeadLost { .. } => {
                 // Where it was and how often it ran, nobody was left to say.
                 entry.doubtful = true;
@@ -299,6 +316,8 @@ impl Ledger {
                 }
             }
         }
+        // How often a call of an actor ran was looked at above.
+        entry.doubtful |= job.actor.is_some();
         let value = matches!(&outcome, Outcome::Value(_));
         assert!(!value || !entry.exceeded, "{id:?} had too much memory and ran again");
         if !entry.cancelled && !entry.doubtful {

@@ -88,4 +88,9 @@ tally! {
     whole_groups: "groups that were whole",
     lost_groups: "groups that lost a member",
     group_lost: "tasks lost with their group",
+    actors: "actors",
+    guests: "guest leases",
+    actor_died: "calls that ended with their actor's slot",
+    actor_gone: "calls of actors that are gone",
+    actor_away: "calls of actors of which nothing is known",
 }

@@ -3,6 +3,7 @@
 //! Owns: virtual time and everything that the shells own in the real world. A step is one event; the machines it
 //! touched are checked after it.
 
+use crate::actors::Actor;
 use crate::agenda::Agenda;
 use crate::client::ClientHost;
 use crate::faults::Plan;
@@ -45,6 +46,7 @@ pub struct Sim {
     pub(crate) processes: Vec<Process>,
     pub(crate) works: Vec<Errand>,
     pub(crate) groups: Vec<Group>,
+    pub(crate) actors: Vec<Actor>,
     pub(crate) ledger: Ledger,
     pub(crate) settings: Settings,
     pub(crate) plan: Plan,
@@ -225,6 +227,7 @@ impl Sim {
             processes: Vec::new(),
             works: Vec::new(),
             groups: Vec::new(),
+            actors: Vec::new(),
             ledger: Ledger::default(),
             settings,
             plan: Plan::default(),
@@ -320,7 +323,11 @@ impl Sim {
                 }
                 Machine::Node(node) => self.check_node(node),
                 Machine::Client(client) => self.clients[client].core.check(),
-                Machine::Slot(process) => self.processes[process].core.check(),
+                Machine::Slot(process) => {
+                    let process = &self.processes[process];
+                    let mut guests = process.guests.values();
+                    process.core.check().and_then(|()| guests.try_for_each(|guest| guest.core.check()))
+                }
             };
             result.unwrap_or_else(|broken| panic!("{broken}"));
         }
@@ -439,7 +446,7 @@ impl Sim {
             }
             (Kind::Data(data), End::Far) => {
                 let process = data.process.expect("only an attached slot reads");
-                self.slot_hears_client(process, ToSlot::decode(frame).expect(SENT), repeated);
+                self.slot_hears_client(process, id, ToSlot::decode(frame).expect(SENT), repeated);
             }
             (Kind::Data(data), End::Near) => {
                 self.client_hears_slot(id, data, FromSlot::decode(frame).expect(SENT));
