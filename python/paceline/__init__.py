@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from paceline._remote import RemoteFunction, remote
     from paceline._waiting import as_completed, wait
     from paceline.errors import (
+        ActorDied,
+        ActorUnavailable,
         ArgumentNotSerializable,
         ClusterClosed,
         ClusterStopped,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         GroupClosed,
         GroupLost,
         HeadLost,
+        HistoryFull,
         NestingTooDeep,
         NodeLost,
         NoResources,
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
         OutOfMemory,
         PacelineError,
         PoisonTask,
+        PoolBroken,
         ProgramNotStarted,
         QueueFull,
         RemoteError,
@@ -70,6 +74,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ActorDied",
+    "ActorUnavailable",
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
@@ -84,6 +90,7 @@ __all__ = [
     "GroupLost",
     "LocalCluster",
     "HeadLost",
+    "HistoryFull",
     "NestingTooDeep",
     "NoResources",
     "NoSuchFunction",
@@ -94,6 +101,7 @@ __all__ = [
     "PacelineError",
     "Placement",
     "PoisonTask",
+    "PoolBroken",
     "Program",
     "ProgramNotStarted",
     "QueueFull",

@@ -31,6 +31,8 @@ pub struct Job {
     pub(crate) inner: Shape,
     /// The group that it is for, by number, and the member of it; the shape is the group's then.
     pub(crate) member: Option<(usize, u32)>,
+    /// The pool that it is for, by number; the shape is the pool's then.
+    pub(crate) pool: Option<usize>,
 }
 
 /// How a run ends that nothing disturbs.
@@ -67,6 +69,7 @@ impl Job {
             levels: 0,
             inner: Shape::cpus(1),
             member: None,
+            pool: None,
         }
     }
 

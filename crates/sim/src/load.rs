@@ -32,6 +32,8 @@ pub(crate) struct Load {
     most: usize,
     /// Share of actions that are about groups.
     groups: u64,
+    /// Share of actions that are about pools.
+    pub pools: u64,
 }
 
 impl Load {
@@ -78,6 +80,7 @@ impl Load {
             pause: Duration::from_micros(random.pick(&[100, 2_000, 50_000])),
             most: random.pick(&[3, 30, 150]),
             groups: random.pick(&[0, 0, 3, 20]),
+            pools: 0,
         }
     }
 
@@ -118,6 +121,7 @@ impl Load {
             children: random.within(1..3) as u8,
             levels: if random.percent(self.nesting) { random.within(1..3) as u8 } else { 0 },
             member: None,
+            pool: None,
         }
     }
 }
@@ -136,6 +140,9 @@ impl Sim {
         }
         if self.random.percent(self.load.groups) {
             return self.some_group(client);
+        }
+        if self.random.percent(self.load.pools) {
+            return self.some_pool(client);
         }
         let count = self.random.pick(&[1, 1, 4, 40]).min(room);
         for _ in 0..count {

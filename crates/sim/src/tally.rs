@@ -87,4 +87,11 @@ tally! {
     whole_groups: "groups that were whole",
     lost_groups: "groups that lost a member",
     group_lost: "tasks lost with their group",
+    pools: "pools opened",
+    actors: "actors among them",
+    pool_runs: "calls that ran in pools",
+    standing_runs: "standing calls that ran",
+    late_runs: "calls in slots that ran the history first",
+    broken_pools: "tasks that ended with their pool",
+    actor_deaths: "calls that ended with their actor",
 }

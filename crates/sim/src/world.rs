@@ -13,6 +13,7 @@ use crate::link::{Arrival, Delay, End, Kind, LinkId, Links, Repeat};
 use crate::load::Load;
 use crate::news::News;
 use crate::node::NodeHost;
+use crate::pool::{Pool, Update};
 use crate::process::{Life, Process};
 use crate::random::Random;
 use crate::trace::{Trace, Tracing};
@@ -45,6 +46,8 @@ pub struct Sim {
     pub(crate) processes: Vec<Process>,
     pub(crate) works: Vec<Errand>,
     pub(crate) groups: Vec<Group>,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) updates: Vec<Update>,
     pub(crate) ledger: Ledger,
     pub(crate) settings: Settings,
     pub(crate) plan: Plan,
@@ -196,6 +199,9 @@ pub(crate) enum Event {
     GroupEnds {
         group: usize,
     },
+    PoolEnds {
+        pool: usize,
+    },
     Fault,
     Submits {
         work: usize,
@@ -222,6 +228,8 @@ impl Sim {
             processes: Vec::new(),
             works: Vec::new(),
             groups: Vec::new(),
+            pools: Vec::new(),
+            updates: Vec::new(),
             ledger: Ledger::default(),
             settings,
             plan: Plan::default(),
@@ -284,6 +292,7 @@ impl Sim {
             Event::Leaves { process } => self.leaves(process),
             Event::Acts { client } => self.client_acts(client),
             Event::GroupEnds { group } => self.close_group(group),
+            Event::PoolEnds { pool } => self.pool_ends(pool),
             Event::Fault => self.fault(),
             Event::Submits { work } => self.submits(work),
             Event::WorkEnds { process } => self.work_ends(process),
