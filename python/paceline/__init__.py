@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
     from paceline._waiting import as_completed, wait
+    from paceline._workers import WorkerPool, call
     from paceline.errors import (
         ActorDied,
         ActorUnavailable,
@@ -112,9 +113,11 @@ __all__ = [
     "SerializationError",
     "SlotDied",
     "TaskTimeout",
+    "WorkerPool",
     "WrongArguments",
     "__version__",
     "as_completed",
+    "call",
     "cancel",
     "connect",
     "current",
@@ -148,8 +151,10 @@ _HOMES = {
     "Placement": "_placement",
     "Program": "_program",
     "RemoteFunction": "_remote",
+    "WorkerPool": "_workers",
     "__version__": "_native",
     "as_completed": "_waiting",
+    "call": "_workers",
     "connect": "_cluster",
     "disconnect": "_cluster",
     "export": "_export",
