@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
 __all__ = [
+    "ActorDied",
+    "ActorUnavailable",
     "ArgumentNotSerializable",
     "ClusterClosed",
     "ClusterStopped",
@@ -23,6 +25,7 @@ __all__ = [
     "GroupClosed",
     "GroupLost",
     "HeadLost",
+    "HistoryFull",
     "NoResources",
     "NoSuchFunction",
     "NoSuchHardware",
@@ -31,6 +34,7 @@ __all__ = [
     "OutOfMemory",
     "PacelineError",
     "PoisonTask",
+    "PoolBroken",
     "ProgramNotStarted",
     "QueueFull",
     "RemoteError",

@@ -76,7 +76,7 @@ impl Sim {
         self.actors.push(Actor { id, owner, lease: None, ended: false, visitors: BTreeSet::new() });
         let card = Card { name, about: vec![7], program: None };
         self.note(|_| format!("client {owner} makes {id:?}"));
-        self.ledger.tally.actors += 1;
+        self.ledger.tally.shared_actors += 1;
         self.client_does(owner, |core, out| core.host_actor(id, card, None, out));
     }
 

@@ -35,6 +35,8 @@ pub struct Job {
     pub(crate) member: Option<(usize, u32)>,
     /// The actor that it is a call of, by number.
     pub(crate) actor: Option<usize>,
+    /// The pool that it is for, by number; the shape is the pool's then.
+    pub(crate) pool: Option<usize>,
 }
 
 /// How a run ends that nothing disturbs.
@@ -73,6 +75,7 @@ impl Job {
             inner: Shape::cpus(1),
             member: None,
             actor: None,
+            pool: None,
         }
     }
 

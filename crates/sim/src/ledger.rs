@@ -116,6 +116,31 @@ impl Ledger {
         }
     }
 
+    /// A slot begins a standing call of a pool, which is a task that nobody waits for.
+    pub fn on_begin_standing(
+        &mut self,
+        process: usize,
+        client: usize,
+        lease: LeaseId,
+        call: &Call,
+        job: Job,
+    ) -> usize {
+        let task = self.submit(client, client, None, job);
+        self.tally.tasks -= 1;
+        self.open -= 1;
+        let entry = &mut self.entries[task];
+        (entry.outcome, entry.cancelled) = (Some(Outcome::Cancelled), true);
+        entry.runs.push(Run { process, lease, attempt: call.attempt, state: RunState::Running });
+        self.begun.insert((lease, call.seq), task);
+        self.begun_under.insert(lease);
+        task
+    }
+
+    /// How often a task was handed to a link.
+    pub fn times_sent(&self, task: usize) -> usize {
+        self.entries[task].sent.len()
+    }
+
     /// A slot begins a call. Returns the task.
     pub fn on_begin(&mut self, process: usize, client: usize, lease: LeaseId, call: &Call) -> usize {
         let task = named(&call.payload);
@@ -297,7 +322,17 @@ impl Ledger {
                 entry.doubtful = true;
                 tally.group_lost += 1;
             }
-            Outcome::PoolBroken(_) | Outcome::ActorDied(_) => unreachable!("{id:?} is in no pool"),
+            Outcome::PoolBroken(_) => {
+                assert!(job.pool.is_some(), "{id:?} is in no pool");
+                entry.doubtful = true;
+                tally.broken_pools += 1;
+            }
+            Outcome::ActorDied(how) => {
+                assert!(job.pool.is_some(), "{id:?} is in no pool");
+                assert!(how.ran || entry.runs.is_empty(), "SP-3: {id:?} is said not to have run");
+                entry.doubtful = true;
+                tally.actor_deaths += 1;
+            }
             Outcome::HeadLost { .. } => {
                 // Where it was and how often it ran, nobody was left to say.
                 entry.doubtful = true;
@@ -326,7 +361,8 @@ impl Ledger {
             assert!(entry.runs.len() <= job.retries as usize + 1, "{id:?} has more runs than it may");
         }
         assert!(entry.charged <= POISON, "LG-5: {id:?} was charged {} deaths", entry.charged);
-        if entry.charged == POISON && !entry.cancelled {
+        let with_pool = matches!(&outcome, Outcome::PoolBroken(_));
+        if entry.charged == POISON && !entry.cancelled && !with_pool {
             let poison = matches!(&outcome, Outcome::Lost(lost) if lost.cause == LostCause::Poison);
             assert!(poison, "LG-5: {id:?} has three deaths and ends as {outcome:?}");
         }

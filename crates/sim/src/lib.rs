@@ -26,6 +26,7 @@ mod load;
 mod nesting;
 mod news;
 mod node;
+mod pool;
 mod process;
 mod random;
 mod run;

@@ -9,6 +9,7 @@ use crate::job::{Fate, value};
 use crate::ledger::RunState;
 use crate::link::{Data, End, Kind, LinkId, Repeat};
 use crate::news::News;
+use crate::pool::standing_of;
 use crate::trace::{brief_from, brief_to};
 use crate::world::{Event, Machine, Sim};
 use paceline_core::Tick;
@@ -87,6 +88,9 @@ pub(crate) struct Process {
     detaching: Option<LeaseId>,
     last_flush: Tick,
     runs: u64,
+    /// The pool that it is in, and the standing calls that it has applied.
+    pub pool: Option<usize>,
+    pub applied: Vec<usize>,
 }
 
 /// User code that runs.
@@ -141,6 +145,8 @@ impl Process {
             detaching: None,
             last_flush: Tick::ZERO,
             runs: 0,
+            pool: None,
+            applied: Vec::new(),
         }
     }
 
@@ -472,10 +478,17 @@ impl Sim {
         assert!(entry.defined.contains_key(&call.function), "CL-6: {:?} has no function", call.task);
         assert!(guest.is_some() || entry.environment.is_some(), "{:?} has no environment", call.task);
         let slowness = entry.slowness;
-        let task = self.ledger.on_begin(process, client, lease, &call);
-        if self.settings.batch.is_zero() {
-            self.ledger.check_order(lease, task, call.task);
-        }
+        let task = match standing_of(&call.payload) {
+            Some(update) => self.begin_standing(process, client, lease, &call, update),
+            None => {
+                let task = self.ledger.on_begin(process, client, lease, &call);
+                if self.settings.batch.is_zero() {
+                    self.ledger.check_order(lease, task, call.task);
+                }
+                self.check_pool_call(process, task, call.task);
+                task
+            }
+        };
         self.note(|sim| {
             format!("slot {} runs {:?}/{} as {:?}", sim.slot_name(process), call.task, call.attempt, call.seq)
         });
@@ -621,6 +634,9 @@ impl Sim {
         let due = now.since(entry.last_flush) >= FLUSH_AFTER;
         let detached = entry.detaching.take();
         self.ledger.on_over(busy.task, process, RunState::Over(status));
+        if let Some(update) = standing_of(&busy.call.payload).filter(|_| status == Status::Value) {
+            self.processes[process].applied.push(update);
+        }
         if let Some(lease) = detached {
             self.processes[process].page = Page::default();
             self.slot_tells_node(process, &SlotToNode::Detached { lease });

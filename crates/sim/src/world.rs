@@ -14,6 +14,7 @@ use crate::link::{Arrival, Delay, End, Kind, LinkId, Links, Repeat};
 use crate::load::Load;
 use crate::news::News;
 use crate::node::NodeHost;
+use crate::pool::{Pool, Update};
 use crate::process::{Life, Process};
 use crate::random::Random;
 use crate::trace::{Trace, Tracing};
@@ -47,6 +48,8 @@ pub struct Sim {
     pub(crate) works: Vec<Errand>,
     pub(crate) groups: Vec<Group>,
     pub(crate) actors: Vec<Actor>,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) updates: Vec<Update>,
     pub(crate) ledger: Ledger,
     pub(crate) settings: Settings,
     pub(crate) plan: Plan,
@@ -201,6 +204,9 @@ pub(crate) enum Event {
     GroupEnds {
         group: usize,
     },
+    PoolEnds {
+        pool: usize,
+    },
     Fault,
     Submits {
         work: usize,
@@ -228,6 +234,8 @@ impl Sim {
             works: Vec::new(),
             groups: Vec::new(),
             actors: Vec::new(),
+            pools: Vec::new(),
+            updates: Vec::new(),
             ledger: Ledger::default(),
             settings,
             plan: Plan::default(),
@@ -291,6 +299,7 @@ impl Sim {
             Event::Leaves { process } => self.leaves(process),
             Event::Acts { client } => self.client_acts(client),
             Event::GroupEnds { group } => self.close_group(group),
+            Event::PoolEnds { pool } => self.pool_ends(pool),
             Event::Fault => self.fault(),
             Event::Submits { work } => self.submits(work),
             Event::WorkEnds { process } => self.work_ends(process),

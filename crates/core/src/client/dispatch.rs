@@ -30,11 +30,12 @@ impl<Ticket: Clone> Client<Ticket> {
     ) -> (TaskKey, TaskId) {
         let id = self.next_task;
         self.next_task = TaskId(id.0 + 1);
-        let Spec { function, payload, shape, retries, retry_on, timeout, mut priority, wait, within } = spec;
+        let Spec { function, payload, shape, mut retries, retry_on, timeout, mut priority, wait, within } =
+            spec;
         let queue = match within {
             Within::Any => Ok(self.shapes.key(&shape)),
             Within::Member(member) => self.member_queue(&shape, member),
-            Within::Pool(number) => self.pool_queue(&shape, number, &mut priority),
+            Within::Pool(number) => self.pool_queue(&shape, number, &mut retries, &mut priority),
             Within::Guest(actor) => self.guest_queue(actor, &mut priority),
         };
         let shape = match queue {

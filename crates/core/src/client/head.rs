@@ -284,7 +284,7 @@ impl<Ticket: Clone> Client<Ticket> {
             return;
         }
         let beat = self.head.up.then(|| self.head.next_beat.min(self.silent_at()));
-        let lost = (!self.head.lost).then(|| self.lost_at());
+        let lost = (!self.head.lost && self.head.heard != Tick::ZERO).then(|| self.lost_at());
         let links = self.head.down.first().map(|(since, _)| *since + self.silence());
         let next = beat.into_iter().chain(lost).chain(links).min().unwrap_or(now + self.config.heartbeat);
         let _ = self.head.alarm.on_settled(now, Some(next));

@@ -228,11 +228,13 @@ impl<Ticket: Clone> Client<Ticket> {
         self.pool_key(id).map_or(0, |key| self.pools.open[&key].bytes)
     }
 
-    /// The queue of an open pool; or what becomes of a task for it (PL-6). In an actor nothing goes before others.
+    /// The queue of an open pool; or what becomes of a task for it (PL-6). In an actor nothing goes before others, and
+    /// nothing runs again.
     pub(super) fn pool_queue(
         &mut self,
         shape: &Shape,
         number: u32,
+        retries: &mut u32,
         priority: &mut i32,
     ) -> Result<ShapeKey, Outcome> {
         let key = self.shapes.key(shape);
@@ -246,7 +248,7 @@ impl<Ticket: Clone> Client<Ticket> {
             return Err(Outcome::Cancelled);
         }
         if pool.spec.once {
-            *priority = 0;
+            (*retries, *priority) = (0, 0);
         }
         Ok(key)
     }

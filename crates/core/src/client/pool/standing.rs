@@ -52,19 +52,31 @@ pub(in super::super) struct Failed {
 impl<Ticket> Pool<Ticket> {
     /// Make a standing call the next one. Says its number.
     fn accept(&mut self, id: TaskId, call: Standing) -> u32 {
-        if let Some(key) = &call.replaces {
-            let bytes = &mut self.bytes;
-            self.standing.retain(|_, earlier| {
-                let stays = earlier.call.replaces.as_ref() != Some(key);
-                *bytes -= if stays { 0 } else { earlier.call.payload.len() };
-                stays
-            });
-        }
         let number = self.next;
         self.next += 1;
         self.bytes += call.payload.len();
         self.standing.insert(number, Entry { id, call, failures: 0 });
         number
+    }
+
+    /// The turn of this one has come: every slot that comes later runs it, and none that it makes void. Before, a call
+    /// that still waits could need those.
+    fn turn(&mut self, number: u32) {
+        self.sent = number + 1;
+        let Some(key) = self.standing[&number].call.replaces.clone() else { return };
+        let bytes = &mut self.bytes;
+        self.standing.retain(|other, earlier| {
+            let stays = *other >= number || earlier.call.replaces.as_ref() != Some(&key);
+            *bytes -= if stays { 0 } else { earlier.call.payload.len() };
+            stays
+        });
+    }
+
+    /// What standing calls would take with this one.
+    fn bytes_with(&self, call: &Standing) -> usize {
+        let same = |entry: &&Entry| call.replaces.is_some() && entry.call.replaces == call.replaces;
+        let void: usize = self.standing.values().filter(same).map(|entry| entry.call.payload.len()).sum();
+        self.bytes - void + call.payload.len()
     }
 
     /// The first one that was not sent, as tasks see it.
@@ -92,7 +104,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let key = self.pool_key(id);
         let pool = key.and_then(|key| self.pools.open.get_mut(&key));
         if let Some(pool) = &pool
-            && pool.bytes + call.payload.len() > pool.spec.history
+            && pool.bytes_with(&call) > pool.spec.history
             && pool.bytes > 0
         {
             return Err(HistoryFull { bytes: pool.bytes, most: pool.spec.history });
@@ -154,7 +166,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let pool = self.pools.open.get_mut(&shape).expect("the barrier of a queue is its pool's");
         let due = |entry: &Entry| front.is_none_or(|front| entry.id < front);
         while let Some((&number, _)) = pool.standing.range(pool.sent..).next().filter(|(_, it)| due(it)) {
-            pool.sent = number + 1;
+            pool.turn(number);
         }
         queue.barrier = pool.barrier();
         for lease in queue.leases.clone() {
