@@ -155,6 +155,7 @@ mod tests {
             arguments: vec!["python".into(), "train.py".into()],
             directory: Directory::Rather("/tmp".into()),
             variables: vec![("A".into(), "1".into())],
+            input: b"what it reads".to_vec(),
         };
         let work = Work { token: 7, name: "train".into(), start: to_bytes(&command), ..Work::default() };
         let read: Work = from_bytes(&to_bytes(&work)).unwrap();
