@@ -1,7 +1,7 @@
 """Actors that outlive the program that makes them.
 
 A detached actor is owned by a small program of its own, which is submitted to the cluster as `paceline submit` would
-submit it: its record is in the head's journal before `make` returns, it runs once, and it is started again when it is
+submit it: its record is in the head's journal before `create` returns, it runs once, and it is started again when it is
 known that it has ended with its node. That program opens the pool that the actor is, and lets others visit it; whoever
 made the actor is one of them.
 
@@ -27,21 +27,19 @@ LOOK = 0.25
 START = 60.0
 
 
-def make(
+def create(
     session: Session,
-    name: str,
-    identity: bytes,
     payload: bytes,
     shown: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    pool: dict[str, Any],
+    options: dict[str, Any],
     about: bytes,
-) -> None:
-    """Have an actor built that needs nobody. Raises `ActorRefused` if there cannot be one of this name.
+) -> bytes:
+    """Have an actor built that needs nobody, and say what it is visited by. Raises `ActorRefused` if there cannot be one.
 
-    `payload` constructs it with these arguments; `pool` is what `Session.pool` is told besides its size. When it
-    returns, the actor is known to the cluster, and its constructor may still run.
+    `payload` constructs it with these arguments. When it returns, the record is in the journal and the actor is known to
+    the cluster; its constructor may still run.
     """
     import _pickle
     import os
@@ -50,22 +48,32 @@ def make(
     from paceline import errors
     from paceline._pickling import dumps
 
-    call = dumps((args, kwargs), "call")
-    record = _pickle.dumps((list(sys.path), name, identity, payload, shown, call, pool, about))
+    name = options["name"]
     if session.find_actor(name, 0.0) is not None:
         raise errors.ActorRefused(f"an actor of the name {name} is there already: give this one another name")
+    identity = os.urandom(16)
+    call = dumps((args, kwargs), "call")
+    pool = {"restarts": options["restarts"], **_needs(options)}
     session.submit_program(
         PREFIX + name,
         ["{python}", "-m", "paceline._detached"],
         directory=os.getcwd(),
         variables=[],
-        input=record,
+        input=_pickle.dumps((list(sys.path), name, identity, payload, shown, call, pool, about)),
         restarts=RESTARTS,
     )
-    if session.find_actor(name, START) is None:
-        raise errors.ActorRefused(
-            f"the actor {name} was not to be started: `paceline logs {PREFIX}{name}` says why"
-        )
+    found = session.find_actor(name, START)
+    if found is None or found[0] != identity:
+        raise errors.ActorRefused(f"the actor {name} was not to be started: `paceline logs {PREFIX}{name}` says why")
+    return identity
+
+
+def _needs(options: dict[str, Any]) -> dict[str, Any]:
+    from paceline import _remote
+
+    asked = {name: options[name] for name in _remote.DEFAULTS if name in options}
+    shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **asked}))
+    return {name: shipped[name] for name in ("cpus", "gpus", "memory", "resources", "placement")}
 
 
 def main() -> None:
@@ -84,7 +92,7 @@ def main() -> None:
         session = cluster._connected()
         pool = session.pool(1, eager=True, once=True, **pool_options)
         pool.prepare(payload, shown, args, kwargs)
-        session.host_actor(pool, identity, name, about, PREFIX + name)
+        pool.host(identity, name=name, about=about, program=PREFIX + name)
         while not pool.closed and (broken := pool.broken()) is None:
             time.sleep(LOOK)
         if not pool.closed:

@@ -141,6 +141,13 @@ class Pool:
         """Wait until so many slots are there and have run all standing calls. Raises what has broken the pool."""
     def join(self, timeout: float | None = None) -> bool:
         """Wait until nothing runs or waits in the pool; after `finish`, until its slots are given back, too."""
+    def host(self, actor: bytes, *, name: str | None = None, about: bytes = b"", program: str | None = None) -> None:
+        """Let others call the actor that this pool is, wherever it is built anew. It is over for them with the pool.
+
+        `actor` are 16 random bytes. With a `name` others find it, and what it is `about` (at most 64 KiB); raises
+        `ActorRefused` if an actor of that name is there. With the `program` that this process was submitted as, the
+        actor is waited for while that is started again.
+        """
     def cancel_waiting(self) -> int:
         """Cancel what has not begun as far as is known. Says how many calls that were."""
     def broken(self) -> BaseException | None:
@@ -279,15 +286,6 @@ class Session:
 
         `{python}` as the first argument is the node's Python. When this returns, the program is in the head's journal.
         Raises `ActorRefused`, which says why not.
-        """
-    def host_actor(
-        self, pool: Pool, actor: bytes, name: str | None, about: bytes, program: str | None = None
-    ) -> None:
-        """Let others call the actor that a pool is, wherever it is built anew. It is over for them with the pool.
-
-        `actor` are 16 random bytes. With a `name` others find it, and what it is `about` (at most 64 KiB); raises
-        `ActorRefused` if an actor of that name is there. With the `program` that this process was submitted as, the
-        actor is waited for while that is started again.
         """
     def actor_gone(self, actor: bytes, why: str) -> None:
         """End an actor, whoever has it."""

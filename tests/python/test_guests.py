@@ -18,7 +18,7 @@ from paceline import _cluster, _native, errors
 from paceline._functions import pack
 from paceline._slot import METHOD
 from support.daemons import Commands
-from support.scripts import start_script
+from support.scripts import Running, start_script
 from support.waiting import wait_until
 
 CALL: dict[str, Any] = {"wait": None, "retries": 0, "retry_on": (), "timeout": None, "priority": 0}
@@ -65,7 +65,7 @@ class Host:
         self.id = os.urandom(16)
         self.pool = session.pool(1, eager=True, once=True, restarts=restarts, **NEEDS)
         self.pool.prepare(pack(build)[0], "build", (), {})
-        session.host_actor(self.pool, self.id, name, b"a diary")
+        self.pool.host(self.id, name=name, about=b"a diary")
 
     def call(self, method: str, *args: object) -> Any:
         return function(self.pool, method).call(args, {})
@@ -77,6 +77,14 @@ def function(source: Any, method: str) -> _native.Function:
 
 def visit(actor: bytes) -> _native.Guest:
     return _cluster.current()._connected().visit(actor)
+
+
+def is_gone(guest: _native.Guest) -> bool:
+    try:
+        function(guest, "read").call((), {})
+    except errors.ActorDied:
+        return True
+    return False
 
 
 @pl.remote(cpus=0)
@@ -173,8 +181,7 @@ def test_anybody_can_end_an_actor(session: _native.Session) -> None:
     guest = session.visit(host.id)
     assert function(guest, "note").call(("guest", 1), {}) == 1
     session.actor_gone(host.id, "it is enough")
-    with pytest.raises(errors.ActorDied):
-        function(guest, "read").call((), {})
+    wait_until(lambda: is_gone(guest), "the end of the actor")
 
 
 def test_guests_leave_no_trace_and_the_slot_goes_on(session: _native.Session) -> None:
@@ -199,25 +206,37 @@ time.sleep(120)
 """
 
 
+class Daemons:
+    def __init__(self, home: Path) -> None:
+        self.paceline = Commands(home)
+        self.address = self.paceline.start("--cpus", "2")["address"]
+
+    def script(self, text: str) -> Running:
+        """A program that finds this cluster, and these tests."""
+        path = [str(Path(__file__).parent), *sys.path]
+        text = text.format(path=path, address=self.address)
+        return start_script(text, env={"PACELINE_HOME": str(self.paceline.home)})
+
+    def keepers(self) -> list[int]:
+        """Programs that keep detached actors."""
+        return [each.pid for each in self.paceline.processes() if "paceline._detached" in each.command]
+
+
 @pytest.fixture
-def daemons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def daemons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemons]:
     monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
-    paceline = Commands(tmp_path / "home")
+    daemons = Daemons(tmp_path / "home")
     try:
-        yield paceline.start("--cpus", "2")
+        yield daemons
     finally:
         pl.shutdown()
-        paceline.end()
+        daemons.paceline.end()
 
 
-def test_another_program_finds_the_actor_and_outlives_its_owner(
-    daemons: dict[str, Any], tmp_path: Path
-) -> None:
-    here = [str(Path(__file__).parent), *sys.path]
-    text = OWNER.format(path=here, address=daemons["address"])
-    with start_script(text, env={"PACELINE_HOME": str(tmp_path / "home")}) as owner:
+def test_another_program_finds_the_actor_and_outlives_its_owner(daemons: Daemons, tmp_path: Path) -> None:
+    with daemons.script(OWNER) as owner:
         wait_until(lambda: len(owner.output().split()) == 2, "the owner", 60, owner.errors)
-        with pl.connect(daemons["address"]) as cluster:
+        with pl.connect(daemons.address) as cluster:
             session = cluster._session
             found = session.find_actor("shared")
             assert found is not None and found[0].hex() == owner.output().split()[0]
@@ -238,4 +257,49 @@ def test_another_program_finds_the_actor_and_outlives_its_owner(
             with pytest.raises(errors.ActorDied, match="has ended"):
                 function(guest, "read").call((), {})
             assert session.find_actor("shared") is None
-            assert took < 4, f"it took {took:.1f} s"
+            assert took < 1.5, f"it took {took:.1f} s"
+
+
+MAKER = """
+import sys
+sys.path[:0] = {path!r}
+import paceline as pl
+from paceline import _detached
+from paceline._functions import pack
+from test_guests import build, function
+with pl.connect({address!r}) as cluster:
+    session = cluster._session
+    options = {{"name": "kept", "restarts": 0, "cpus": 0}}
+    identity = _detached.create(session, pack(build)[0], "build", (), {{}}, options, b"a diary")
+    assert function(session.visit(identity), "note").call(("maker", 0), {{}}) == 1
+"""
+
+
+def test_a_detached_actor_outlives_its_maker_and_its_own_program(daemons: Daemons) -> None:
+    with daemons.script(MAKER) as maker:
+        done = maker.wait(60)
+        assert done.returncode == 0, done.transcript()
+    with pl.connect(daemons.address) as cluster:
+        session = cluster._session
+        found = session.find_actor("kept")
+        assert found is not None and found[1] == b"a diary"
+        guest = session.visit(found[0])
+        assert function(guest, "read").call((), {}) == [("maker", 0)]
+        [listed] = daemons.paceline.status()["actors"]
+        assert (listed["name"], listed["program"]) == ("kept", "actor.kept")
+        first = pid_of(guest)
+        [keeper] = daemons.keepers()
+        os.kill(keeper, signal.SIGKILL)
+        # It is built anew, and whoever visits it is led there.
+        wait_until(lambda: pid_of(guest) not in (0, first), "another one", 30)
+        assert function(guest, "read").call((), {}) == []
+        session.actor_gone(found[0], "it has done its work")
+        wait_until(lambda: session.find_actor("kept", 0) is None, "the end of the actor", 30)
+        wait_until(lambda: daemons.keepers() == [], "the end of its program", 30)
+
+
+def pid_of(guest: _native.Guest) -> int:
+    try:
+        return int(function(guest, "pid").call((), {}))
+    except errors.ActorDied:
+        return 0

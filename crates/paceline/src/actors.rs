@@ -2,9 +2,9 @@
 
 use crate::session::Session;
 use paceline_core::client::{Card, PoolId};
+use paceline_proto::control::ClientToHead;
 use paceline_proto::question::Question;
 use paceline_proto::{ActorId, Work};
-use paceline_proto::control::ClientToHead;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 

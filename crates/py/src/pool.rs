@@ -2,6 +2,7 @@
 
 use crate::function::Function;
 use crate::future::FutureBase;
+use crate::guest;
 use crate::outcome::{self, Of};
 use crate::session::causes;
 use crate::waiting;
@@ -146,7 +147,13 @@ impl Pool {
             wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
             within: Within::Pool(self.id.number),
         };
-        Function { session: self.session.clone(), submission, name: Arc::from(name), wire: Wire::Pickle }
+        Function {
+            session: self.session.clone(),
+            submission,
+            name: Arc::from(name),
+            wire: Wire::Pickle,
+            visit: None,
+        }
     }
 
     /// Node, slot, and whether it has run all standing calls.
@@ -164,6 +171,19 @@ impl Pool {
     #[pyo3(signature = (timeout=None))]
     fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         self.wait(py, &self.session.pool_drained(&self.id), timeout)
+    }
+
+    /// Others may call the actor that this pool is.
+    #[pyo3(signature = (actor, *, name=None, about=vec![], program=None))]
+    fn host(
+        &self,
+        py: Python<'_>,
+        actor: &[u8],
+        name: Option<String>,
+        about: Vec<u8>,
+        program: Option<String>,
+    ) -> PyResult<()> {
+        guest::host(py, self, actor, name, about, program)
     }
 
     fn cancel_waiting(&self) -> usize {

@@ -11,11 +11,11 @@ use paceline::{
     Bytes, Limits, Part, PoolSpec, ProgramId, Resources, RetryOn, Rule, Shape, Submission, Within, embedded,
     exchange, hardware,
 };
-use paceline_proto::work::{self, Command, Directory};
-use paceline_proto::{PlacementId, Work};
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
 use paceline_proto::placement::Order;
+use paceline_proto::work::{self, Command, Directory};
+use paceline_proto::{PlacementId, Work};
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -218,7 +218,7 @@ impl Session {
         let shape = Shape { needs, program, placement };
         let within = Within::Any;
         let submission = Submission { function, shape, retries, retry_on, timeout, priority, wait, within };
-        Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire })
+        Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire, visit: None })
     }
 
     #[pyo3(signature = (size, *, cpus, gpus, memory, resources, placement))]
@@ -286,20 +286,6 @@ impl Session {
         let work = Work { token, name, needs, resources, restarts, start };
         let submitted = py.detach(|| self.inner.submit_program(work));
         submitted.map(drop).map_err(|why| guest::refused(py, why))
-    }
-
-    /// Others may call the actor that this pool is.
-    #[pyo3(signature = (pool, actor, name, about, program=None))]
-    fn host_actor(
-        &self,
-        py: Python<'_>,
-        pool: &Pool,
-        actor: &[u8],
-        name: Option<String>,
-        about: Vec<u8>,
-        program: Option<String>,
-    ) -> PyResult<()> {
-        guest::host(py, pool, actor, name, about, program)
     }
 
     /// End an actor, whoever has it.

@@ -49,7 +49,8 @@ impl Sim {
             return;
         }
         // One that has a place is called more often: there is more to go wrong.
-        let placed: Vec<usize> = others.iter().filter(|at| self.actors[**at].lease.is_some()).copied().collect();
+        let placed: Vec<usize> =
+            others.iter().filter(|at| self.actors[**at].lease.is_some()).copied().collect();
         let some = if placed.is_empty() || self.random.percent(20) { others } else { placed };
         let actor = self.random.pick(&some);
         if !self.actors[actor].visitors.contains(&client) {

@@ -40,7 +40,12 @@ impl Node {
         };
         self.say(&message, vec![theirs]);
         let mut client = Client { link: Link::new(ours), lease };
-        client.send(&ToSlot::Hello(Hello { client: ClientId(number.into()), lease, replies: 0, keeps: true }));
+        client.send(&ToSlot::Hello(Hello {
+            client: ClientId(number.into()),
+            lease,
+            replies: 0,
+            keeps: true,
+        }));
         client
     }
 }
@@ -80,7 +85,10 @@ impl Client {
             }
             if all.len() < count && self.link.receive().unwrap() == Received::Nothing {
                 let mut one = [PollFd::new(&self.link, PollFlags::IN)];
-                assert!(poll::wait(&mut one, Some(Duration::from_secs(10))).unwrap(), "the slot says nothing");
+                assert!(
+                    poll::wait(&mut one, Some(Duration::from_secs(10))).unwrap(),
+                    "the slot says nothing"
+                );
             }
         }
         all.iter().map(|reply| (reply.seq.0, reply.status)).collect()
@@ -139,7 +147,11 @@ fn the_page_tells_whose_call_ran() {
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(claim(&runtime, Some(Seq(1))), (105, Seq(1)));
     assert_eq!(claim(&runtime, Some(Seq(1))), (105, Seq(2)));
-    assert_eq!((node.page.running(), node.page.finished()), (None, Seq(1)), "GS-3: its own caller's have ended");
+    assert_eq!(
+        (node.page.running(), node.page.finished()),
+        (None, Seq(1)),
+        "GS-3: its own caller's have ended"
+    );
     assert_eq!(node.page.guests(), [(5, Some(Seq(2)), Seq(1))], "GS-3");
 }
 

@@ -80,7 +80,9 @@ fn an_actor_of_which_nothing_is_known_takes_no_calls_until_it_is() {
     visit(&mut bench);
     call(&mut bench);
     let away = |out: &[Effect<u64>]| {
-        out.iter().filter(|it| matches!(it, Effect::Finished { outcome: Outcome::ActorAway { .. }, .. })).count()
+        out.iter()
+            .filter(|it| matches!(it, Effect::Finished { outcome: Outcome::ActorAway { .. }, .. }))
+            .count()
     };
     let told = HeadToClient::ActorAway { actor: ACTOR, why: "its node is silent".into() };
     assert_eq!(away(&bench.head_says(told)), 1);
@@ -128,4 +130,9 @@ fn owners_say_where_their_actor_is_and_that_it_is_gone() {
     assert_eq!(bench.act(|client, _, out| client.move_actor(ACTOR, lease, out)), [], "GC-3: it is no news");
     let ends = bench.act(|client, _, out| client.end_actor(ACTOR, "it is done", out));
     assert_eq!(said(&ends), Some((lease, true)));
+    let again = bench.handle(Event::HeadUp);
+    assert!(again.iter().any(|it| said(std::slice::from_ref(it)) == Some((lease, true))), "GC-3: {again:?}");
+    bench.head_says(HeadToClient::ActorGone { actor: ACTOR, why: "it is done".into() });
+    let again = bench.handle(Event::HeadUp);
+    assert!(!again.iter().any(|it| said(std::slice::from_ref(it)).is_some()), "GC-3: {again:?}");
 }

@@ -96,9 +96,15 @@ fn an_actor_that_nobody_has_is_gone() {
     bench.hello(B, &[]);
     bench.client_says(B, visit(None));
     let told = bench.pass(Duration::from_secs(7));
-    assert!(matches!(&told[..], [Effect::ToClient(B, HeadToClient::ActorGone { actor: ACTOR, .. })]), "{told:?}");
+    assert!(
+        matches!(&told[..], [Effect::ToClient(B, HeadToClient::ActorGone { actor: ACTOR, .. })]),
+        "{told:?}"
+    );
     let again = bench.client_says(B, visit(None));
-    assert!(matches!(&again[..], [Effect::ToClient(B, HeadToClient::ActorGone { .. })]), "at once: {again:?}");
+    assert!(
+        matches!(&again[..], [Effect::ToClient(B, HeadToClient::ActorGone { .. })]),
+        "at once: {again:?}"
+    );
 }
 
 #[test]
@@ -119,9 +125,9 @@ fn a_death_is_told_to_the_visitor_who_gets_another_lease_when_it_is_rebuilt() {
     let next = bench.head.granted;
     placed(&mut bench, next);
     let out = bench.client_says(A, says(Some(lease(next))));
-    let admitted = out.iter().any(|effect| {
-        matches!(effect, Effect::ToNode(N1, HeadToNode::Admit { host, .. }) if *host == lease(next))
-    });
+    let admitted = out.iter().any(
+        |effect| matches!(effect, Effect::ToNode(N1, HeadToNode::Admit { host, .. }) if *host == lease(next)),
+    );
     assert!(admitted, "AC-3: {out:?}");
 }
 
@@ -155,8 +161,7 @@ fn a_name_is_of_one_actor() {
     assert!(why.contains("the client test"), "{why}");
     let find = ClientToHead::Find { number: 3, name: "x".into() };
     let (number, comes) = (3, false);
-    let found =
-        |actor, about| Effect::ToClient(B, HeadToClient::Found { number, actor, about, comes });
+    let found = |actor, about| Effect::ToClient(B, HeadToClient::Found { number, actor, about, comes });
     assert_eq!(bench.client_says(B, find.clone()), [found(Some(ACTOR), b"about".to_vec())]);
     let ends = ClientToHead::Actor {
         actor: ACTOR,
@@ -166,7 +171,8 @@ fn a_name_is_of_one_actor() {
         gone: Some("it has done its work".into()),
         program: None,
     };
-    bench.client_says(A, ends);
+    let heard = HeadToClient::ActorGone { actor: ACTOR, why: "it has done its work".into() };
+    assert_eq!(bench.client_says(A, ends), [Effect::ToClient(A, heard)], "GC-3");
     assert_eq!(bench.client_says(B, find), [found(None, Vec::new())]);
     let known = bench.client_says(B, other);
     assert!(matches!(&known[..], [Effect::ToClient(B, HeadToClient::ActorKnown { refused: None, .. })]));
