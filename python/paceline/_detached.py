@@ -36,10 +36,10 @@ def create(
     options: dict[str, Any],
     about: bytes,
 ) -> bytes:
-    """Have an actor built that needs nobody, and say what it is visited by. Raises `ActorRefused` if there cannot be one.
+    """Have an actor built that needs nobody, and say what it is visited by. Raises `ActorRefused` if none can be.
 
-    `payload` constructs it with these arguments. When it returns, the record is in the journal and the actor is known to
-    the cluster; its constructor may still run.
+    `payload` constructs it with these arguments. When it returns, the record is in the journal and the actor is known
+    to the cluster; its constructor may still run.
     """
     import _pickle
     import os

@@ -103,7 +103,7 @@ def call_once(actor: bytes, method: str, *args: object) -> Any:
 @pytest.fixture
 def session() -> Iterator[_native.Session]:
     with pl.connect(cpus=2) as cluster:
-        yield cluster._session
+        yield cluster._connected()
 
 
 def test_tasks_call_the_actor_of_their_client_each_in_order(session: _native.Session) -> None:
@@ -151,7 +151,8 @@ def test_a_killed_actor_is_a_typed_error_for_everybody(session: _native.Session,
     with pytest.raises(errors.ActorDied) as caught:
         running.result(10)
     assert time.monotonic() - began < 1, "a death is told within a second"
-    assert caught.value.ran and caught.value.signal == signal.SIGKILL
+    assert caught.value.ran
+    assert caught.value.signal == signal.SIGKILL
     if restarts:
         assert waiting.result(10) == 1, "what had not begun runs in the actor that was built anew"
         assert function(guest, "pid").call((), {}) not in (pid, os.getpid())
@@ -199,7 +200,7 @@ sys.path[:0] = {path!r}
 import paceline as pl
 from test_guests import Host
 cluster = pl.connect({address!r})
-host = Host(cluster._session, "shared")
+host = Host(cluster._connected(), "shared")
 host.call("note", "owner", 0)
 print(host.id.hex(), host.call("pid"), flush=True)
 time.sleep(120)
@@ -237,9 +238,10 @@ def test_another_program_finds_the_actor_and_outlives_its_owner(daemons: Daemons
     with daemons.script(OWNER) as owner:
         wait_until(lambda: len(owner.output().split()) == 2, "the owner", 60, owner.errors)
         with pl.connect(daemons.address) as cluster:
-            session = cluster._session
+            session = cluster._connected()
             found = session.find_actor("shared")
-            assert found is not None and found[0].hex() == owner.output().split()[0]
+            assert found is not None
+            assert found[0].hex() == owner.output().split()[0]
             guest = session.visit(found[0])
             assert function(guest, "note").call(("other", 1), {}) == 2
             assert call_once(found[0], "note", "its task", 1) == 3
@@ -268,7 +270,7 @@ from paceline import _detached
 from paceline._functions import pack
 from test_guests import build, function
 with pl.connect({address!r}) as cluster:
-    session = cluster._session
+    session = cluster._connected()
     options = {{"name": "kept", "restarts": 0, "cpus": 0}}
     identity = _detached.create(session, pack(build)[0], "build", (), {{}}, options, b"a diary")
     assert function(session.visit(identity), "note").call(("maker", 0), {{}}) == 1
@@ -280,9 +282,10 @@ def test_a_detached_actor_outlives_its_maker_and_its_own_program(daemons: Daemon
         done = maker.wait(60)
         assert done.returncode == 0, done.transcript()
     with pl.connect(daemons.address) as cluster:
-        session = cluster._session
+        session = cluster._connected()
         found = session.find_actor("kept")
-        assert found is not None and found[1] == b"a diary"
+        assert found is not None
+        assert found[1] == b"a diary"
         guest = session.visit(found[0])
         assert function(guest, "read").call((), {}) == [("maker", 0)]
         [listed] = daemons.paceline.status()["actors"]
