@@ -104,7 +104,7 @@ def test_slots_of_a_pool_serve_nobody_else(pools: Opened) -> None:
     other = pools(2)
     assert all(values == [] for _, values in other.function(look).map([()] * 8, True, 1, None))
     pool.native.close()
-    wait_until(lambda: not any(os.path.exists(f"/proc/{process}") for process in ours))
+    wait_until(lambda: not any(os.path.exists(f"/proc/{process}") for process in ours), "the slots are gone")
     remote = pl.remote(look)
     assert all(values == [] for _, values in [remote() for _ in range(8)])
     with pytest.raises(Exception) as closed:
@@ -144,7 +144,7 @@ def test_an_actor_runs_calls_in_order_and_at_most_once(pools: Opened) -> None:
     slow = actor.function(look_after)
     began = slow.submit((60,), {})
     waiting = show.submit((), {})
-    wait_until(began.running)
+    wait_until(began.running, "the call has begun")
     start = time.monotonic()
     os.kill(process, signal.SIGKILL)
     with pytest.raises(pl.ActorDied, match=r"ended with its actor, which died with slot .*SIGKILL.*not run again") as died:
@@ -154,7 +154,7 @@ def test_an_actor_runs_calls_in_order_and_at_most_once(pools: Opened) -> None:
     again, values = waiting.result(10)
     assert (again != process, values) == (True, ["built"])
     os.kill(again, signal.SIGKILL)
-    wait_until(lambda: isinstance(actor.native.broken(), pl.ActorDied))
+    wait_until(lambda: isinstance(actor.native.broken(), pl.ActorDied), "the actor is known to be dead")
     with pytest.raises(pl.ActorDied, match="it had not begun"):
         show.call((), {})
 
@@ -179,7 +179,7 @@ def test_what_has_not_begun_can_be_cancelled(pools: Opened) -> None:
     pool = pools(1)
     first = pool.function(look_after).submit((0.5,), {})
     rest = [pool.function(look).submit((), {}) for _ in range(9)]
-    wait_until(first.running)
+    wait_until(first.running, "the call has begun")
     assert pool.native.cancel_waiting() == 9
     assert all(future.cancelled() for future in rest)
     assert first.result(30)[1] == []
