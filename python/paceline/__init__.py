@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from paceline._placement import Placement
     from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
+    from paceline._submitter import Submitter
     from paceline._waiting import as_completed, wait
     from paceline._workers import WorkerPool, call
     from paceline.errors import (
@@ -112,6 +113,7 @@ __all__ = [
     "ResultNotSerializable",
     "SerializationError",
     "SlotDied",
+    "Submitter",
     "TaskTimeout",
     "WorkerPool",
     "WrongArguments",
@@ -151,6 +153,7 @@ _HOMES = {
     "Placement": "_placement",
     "Program": "_program",
     "RemoteFunction": "_remote",
+    "Submitter": "_submitter",
     "WorkerPool": "_workers",
     "__version__": "_native",
     "as_completed": "_waiting",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import NamedTuple
 
-from paceline import _native
+from paceline import _native, _slot
 from paceline._slot import member
 
 
@@ -30,4 +31,8 @@ def current() -> Current | None:
     True
     """
     found = _native.current()
+    overlap = sys.modules.get("paceline._slot.overlap")
+    beside = overlap.running.get(None) if overlap is not None else None
+    if beside is not None:
+        found = (*beside, _slot.number or 0)
     return None if found is None else Current(*found, member.rank, member.size)

@@ -141,6 +141,13 @@ class Pool:
         """Wait until so many slots are there and have run all standing calls. Raises what has broken the pool."""
     def join(self, timeout: float | None = None) -> bool:
         """Wait until nothing runs or waits in the pool; after `finish`, until its slots are given back, too."""
+    def host(self, actor: bytes, *, name: str | None = None, about: bytes = b"", program: str | None = None) -> None:
+        """Let others call the actor that this pool is, wherever it is built anew. It is over for them with the pool.
+
+        `actor` are 16 random bytes. With a `name` others find it, and what it is `about` (at most 64 KiB); raises
+        `ActorRefused` if an actor of that name is there. With the `program` that this process was submitted as, the
+        actor is waited for while that is started again.
+        """
     def cancel_waiting(self) -> int:
         """Cancel what has not begun as far as is known. Says how many calls that were."""
     def broken(self) -> BaseException | None:
@@ -149,6 +156,31 @@ class Pool:
         """Nothing more will be submitted: slots go back as they run dry."""
     def close(self) -> None:
         """What waits is cancelled, what runs ends with its slot. Harmless when repeated."""
+
+@final
+class Guest:
+    """A handle to an actor of another process. Let go when it is closed, or forgotten.
+
+    Calls run at most once, in the order they were submitted; `ActorDied` and `ActorUnavailable` say what went wrong.
+    """
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def actor(self) -> bytes: ...
+    def function(
+        self,
+        payload: bytes,
+        name: str,
+        *,
+        wait: float | None,
+        retries: int,
+        retry_on: Sequence[str],
+        timeout: float | None,
+        priority: int,
+    ) -> Function:
+        """A function that runs where the actor is."""
+    def close(self) -> None: ...
 
 @final
 class Gate:
@@ -240,6 +272,10 @@ class Session:
         placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
     ) -> Group:
         """Ask for so many slots together. Tasks wait until all are there."""
+    def visit(self, actor: bytes) -> Guest:
+        """A handle to an actor of another process, by the 16 bytes that it was hosted as."""
+    def find_actor(self, name: str, within: float = 10.0) -> tuple[bytes, bytes] | None:
+        """The actor of this name and what its owner says of it. One that is being started is waited for."""
     def pool(
         self,
         size: int,
@@ -310,6 +346,30 @@ class Birth:
 
 def current() -> tuple[int, int, int] | None:
     """Task, attempt and slot, inside a task."""
+
+@final
+class Beside:
+    """A call that goes on beside others in its slot. Its answer may come from any thread, once."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def task(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    def apply(self) -> Any:
+        """Call the function."""
+    def answer(self, value: Any) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
+def allow_overlap(most: int) -> None:
+    """In a slot: so many calls may go on beside each other."""
+
+def next_stop() -> int:
+    """In a slot: wait until a call that goes on beside others is to stop. Its number."""
+
+def interrupt_thread(thread: int) -> None:
+    """Raise `KeyboardInterrupt` in a thread, by its `threading.get_ident`."""
 
 def slot_main(zygote: Zygote, birth: Birth) -> None:
     """Be a slot until told to end. Runs in the forked child, on its main thread."""

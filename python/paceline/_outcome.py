@@ -28,6 +28,7 @@ KINDS: dict[str, type[errors.PacelineError]] = {
     "group-lost": errors.GroupLost,
     "pool-broken": errors.PoolBroken,
     "actor-died": errors.ActorDied,
+    "actor-unavailable": errors.ActorUnavailable,
     "closed": errors.ClusterClosed,
     "stopped": errors.ClusterStopped,
     "not-connected": errors.NotConnected,

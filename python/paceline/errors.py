@@ -388,6 +388,7 @@ class ActorDied(PacelineError):
         out_of_memory: Literal["yes", "likely", "no"] = "no",
         node_lost: bool = False,
         timed_out: bool = False,
+        why: str = "",
     ) -> None:
         self.task = task
         self.function = function
@@ -400,7 +401,9 @@ class ActorDied(PacelineError):
         self.exit_code = exit_code
         self.out_of_memory = out_of_memory
         memory = {"yes": ", out of memory", "likely": ", likely out of memory"}.get(out_of_memory, "")
-        if node_lost:
+        if why:
+            how = f"is gone: {why}"
+        elif node_lost:
             how = f"was lost with its node {node or 'unknown'}"
         else:
             ending = "a call ran too long and did not stop" if timed_out else _ending(signal, exit_code)
@@ -415,13 +418,39 @@ class ActorDied(PacelineError):
 
 
 class ActorUnavailable(PacelineError):
-    """An actor cannot be reached just now; it may live. Whether the call has run is not known."""
+    """An actor cannot be reached just now; it may live. The call has not run."""
 
     code = "actor-unavailable"
 
-    def __init__(self, message: str = "the actor cannot be reached", *, function: str = "", hint: str | None = None) -> None:
+    def __init__(self, *, task: int = 0, function: str = "", why: str = "") -> None:
+        self.task = task
         self.function = function
-        super().__init__(message, hint=hint or "try again; whether the call has run is not known")
+        super().__init__(
+            f"{_task(task, function)} did not run: its actor cannot be reached{f', for {why}' if why else ''}",
+            hint="try again in a while",
+        )
+
+
+class ActorRefused(PacelineError, ValueError):
+    """Others cannot call an actor: its name is another's, most likely."""
+
+    code = "actor-refused"
+
+    def __init__(self, message: str = "the actor's name is taken") -> None:
+        super().__init__(message)
+
+
+class NoSuchActor(PacelineError, LookupError):
+    """No actor of this name is in the cluster."""
+
+    code = "no-such-actor"
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        super().__init__(
+            f"there is no actor of the name {name!r} in this cluster",
+            hint="Class.options(name=...)(...) makes one; it ends with its owner, unless it is detached=True",
+        )
 
 
 class HistoryFull(PacelineError):

@@ -33,6 +33,12 @@ impl Thread {
         unsafe { Thread { process: libc::getpid(), thread: libc::gettid() } }
     }
 
+    /// Whether it is the calling thread.
+    pub fn is_current(&self) -> bool {
+        // SAFETY: it touches no memory.
+        self.thread == unsafe { libc::gettid() }
+    }
+
     /// Send it the signal of Ctrl-C.
     pub fn interrupt(&self) {
         // SAFETY: the kernel checks both numbers; a thread that is gone gets nothing.

@@ -21,6 +21,7 @@
 //! the slots.
 #![forbid(unsafe_code)]
 
+mod actors;
 mod aside;
 mod batch;
 mod cell;
@@ -43,6 +44,7 @@ mod rust;
 mod session;
 mod state;
 
+pub use actors::Found;
 pub use aside::Stored;
 pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
@@ -50,13 +52,13 @@ pub use exchange::array::{Array, Element};
 pub use nested::Blocked;
 pub use notify::{Notice, Notifier, in_callback};
 pub use paceline_core::client::{
-    ActorDied, Charge, GroupLost, Here, HistoryFull, Lost, LostCause, NoRoom, NotStarted, Outcome,
+    ActorGone, Card, ActorDied, Charge, GroupLost, Here, HistoryFull, Lost, LostCause, NoRoom, NotStarted, Outcome,
     PoolBroken, PoolId, PoolSpec, RetryOn, Spec, Standing, Unplaceable, Waiting, Within,
 };
 pub use paceline_macros::task;
 pub use paceline_node::hardware;
 pub use paceline_proto::{
-    Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape, SlotId,
+    ActorId, Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape, SlotId,
     Start, StartError, TaskId,
 };
 pub use pool::PoolPlace;

@@ -42,6 +42,8 @@ pub enum FromSlot {
     Replies { first: u64, replies: Vec<Reply> },
     /// This call has been running for a while.
     Running { call: Seq },
+    /// These calls have begun and go on beside those that come after them.
+    Begun { calls: Vec<Seq> },
 }
 
 /// How a client introduces itself on a data link.
@@ -115,6 +117,7 @@ const TO_KILL: u8 = 8;
 const FROM_HELLO: u8 = 33;
 const FROM_REPLIES: u8 = 34;
 const FROM_RUNNING: u8 = 35;
+const FROM_BEGUN: u8 = 36;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -190,6 +193,7 @@ impl FromSlot {
             FromSlot::Hello { received } => encode_seqs(FROM_HELLO, &[*received], out),
             FromSlot::Replies { first, replies } => encode_replies(*first, replies, out),
             FromSlot::Running { call } => encode_seqs(FROM_RUNNING, &[*call], out),
+            FromSlot::Begun { calls } => encode_seqs(FROM_BEGUN, calls, out),
         }
     }
 
@@ -206,6 +210,7 @@ impl FromSlot {
             FROM_HELLO => Ok(FromSlot::Hello { received: decode_one(frame.body)? }),
             FROM_REPLIES => decode_replies(frame.body),
             FROM_RUNNING => Ok(FromSlot::Running { call: decode_one(frame.body)? }),
+            FROM_BEGUN => decode_seqs(frame.body).map(|calls| FromSlot::Begun { calls }),
             found => Err(Error::Kind { found }),
         }
     }

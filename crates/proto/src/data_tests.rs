@@ -32,7 +32,7 @@ fn call(seq: u64, payload: &'static [u8]) -> Call {
 #[test]
 fn every_message_survives() {
     let to = [
-        ToSlot::Hello(Hello { client: ClientId(3), lease: LeaseId(u128::MAX), replies: 9, keeps: false }),
+        ToSlot::Hello(Hello { client: ClientId(3), lease: LeaseId(u128::MAX), replies: 9, keeps: true }),
         ToSlot::Environment(Environment {
             directory: "/home".into(),
             path: vec!["a".into(), "ß".into()],
@@ -60,6 +60,7 @@ fn every_message_survives() {
             }],
         },
         FromSlot::Running { call: Seq(12) },
+        FromSlot::Begun { calls: vec![Seq(13), Seq(15)] },
     ];
     for message in from {
         assert_eq!(round_trip_from(&message), message);

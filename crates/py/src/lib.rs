@@ -1,17 +1,19 @@
 //! The Rust core as a Python module: `paceline._native`.
 //!
 //! The only crate that knows Python. Small files: values ([`values`], [`scalar`]; to other languages [`message`]), the
-//! client's classes ([`session`], [`function`], [`group`], [`pool`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), what the
-//! machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`]).
+//! client's classes ([`session`], [`function`], [`group`], [`pool`], [`guest`], [`future`], [`map`], [`waiting`], [`room`],
+//! [`watch`]), what the machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`], [`beside`]).
 //!
 //! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
 //! * PY-2: every wait releases the interpreter lock and lets Ctrl-C through within 100 ms.
 
 use pyo3::prelude::*;
 
+mod beside;
 mod function;
 mod future;
 mod group;
+mod guest;
 mod machine;
 mod map;
 mod message;
@@ -36,6 +38,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<function::Function>()?;
     module.add_class::<group::Group>()?;
     module.add_class::<pool::Pool>()?;
+    module.add_class::<guest::Guest>()?;
     module.add_class::<map::Results>()?;
     module.add_class::<room::Gate>()?;
     module.add_class::<session::Session>()?;
@@ -48,5 +51,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(session::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(slot::current, module)?)?;
     module.add_function(wrap_pyfunction!(slot::slot_main, module)?)?;
+    module.add_class::<beside::Beside>()?;
+    module.add_function(wrap_pyfunction!(beside::allow_overlap, module)?)?;
+    module.add_function(wrap_pyfunction!(beside::next_stop, module)?)?;
+    module.add_function(wrap_pyfunction!(beside::interrupt_thread, module)?)?;
     Ok(())
 }

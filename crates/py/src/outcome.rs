@@ -84,6 +84,23 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
         Outcome::GroupLost(how) => Err(group_lost(py, &how, of)?),
         Outcome::PoolBroken(why) => Err(pool_broken(py, &why, of)?),
         Outcome::ActorDied(how) => Err(actor_died(py, &how, of)?),
+        Outcome::ActorGone(how) => {
+            let fields = fields(py, of)?;
+            if let Some(charge) = &how.charge {
+                say_death(&fields, charge, of)?;
+                fields.set_item("node_lost", charge.cause == DeathCause::NodeLost)?;
+                fields.set_item("timed_out", charge.cause == DeathCause::TimedOut)?;
+            } else {
+                fields.set_item("why", how.why.as_ref())?;
+            }
+            fields.set_item("ran", how.ran)?;
+            Err(lost(py, "actor-died", &fields))
+        }
+        Outcome::ActorAway { why, .. } => {
+            let fields = fields(py, of)?;
+            fields.set_item("why", why.as_ref())?;
+            Err(lost(py, "actor-unavailable", &fields))
+        }
         Outcome::TooDeep { needs } => {
             let fields = fields(py, of)?;
             fields.set_item("needs", needs.to_string())?;

@@ -2,6 +2,7 @@
 
 use crate::function::Function;
 use crate::future::FutureBase;
+use crate::guest;
 use crate::outcome::{self, Of};
 use crate::session::causes;
 use crate::waiting;
@@ -31,6 +32,14 @@ impl Pool {
     pub fn new(session: Session, id: PoolId) -> Pool {
         let (closed, prepared, used) = Default::default();
         Pool { session, id, closed, prepared, used }
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub fn id(&self) -> &PoolId {
+        &self.id
     }
 
     fn give_back(&self) {
@@ -156,6 +165,19 @@ impl Pool {
     #[pyo3(signature = (timeout=None))]
     fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         self.wait(py, &self.session.pool_drained(&self.id), timeout)
+    }
+
+    /// Others may call the actor that this pool is.
+    #[pyo3(signature = (actor, *, name=None, about=vec![], program=None))]
+    fn host(
+        &self,
+        py: Python<'_>,
+        actor: &[u8],
+        name: Option<String>,
+        about: Vec<u8>,
+        program: Option<String>,
+    ) -> PyResult<()> {
+        guest::host(py, self, actor, name, about, program)
     }
 
     fn cancel_waiting(&self) -> usize {

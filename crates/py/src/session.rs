@@ -2,6 +2,7 @@
 
 use crate::function::Function;
 use crate::group::Group;
+use crate::guest::{self, Guest};
 use crate::pool::Pool;
 use crate::wire::Wire;
 use crate::{slot, waiting};
@@ -260,6 +261,26 @@ impl Session {
         let program = ProgramId::OWN;
         let spec = PoolSpec { size, eager, once, restarts, calls_per_slot, history, needs, program, rule };
         Ok(Pool::new(self.inner.clone(), self.inner.open_pool(spec)))
+    }
+
+    /// A handle to an actor of somebody else's.
+    fn visit(&self, actor: &[u8]) -> PyResult<Guest> {
+        Ok(Guest::new(self.inner.clone(), guest::actor_of(actor)?))
+    }
+
+    /// The actor of this name, and what its owner says of it.
+    #[pyo3(signature = (name, within=10.0))]
+    fn find_actor<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        within: f64,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        let within = waiting::timeout(Some(within)).unwrap_or(Duration::ZERO);
+        let found = py.detach(|| self.inner.find_actor(name, within));
+        let found = found.map_err(|why| Unreached::new_err((why, String::new())))?;
+        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+        Ok(found.map(|(actor, about)| (bytes(&actor.0.to_le_bytes()), bytes(&about))))
     }
 
     /// How much this program counts when there is not enough for all.

@@ -1,9 +1,9 @@
 //! A Python slot: runs calls on the main thread until it is told to leave.
 
 use crate::message::{self, Trouble};
-use crate::payload;
 use crate::values::{self, Root};
 use crate::zygote::{Birth, Zygote};
+use crate::{beside, payload};
 use bytes::Bytes;
 use paceline::{Here, Outcome, Ticket};
 use paceline_proto::data::{Call, Environment, Status};
@@ -74,9 +74,22 @@ pub fn current() -> Option<(u64, u32, u64)> {
 
 struct Slot {
     runtime: &'static Runtime,
-    functions: HashMap<FunctionId, Py<PyAny>>,
+    functions: HashMap<FunctionId, Loaded>,
     /// The function called last: almost always the next one too.
-    last: Option<(FunctionId, Py<PyAny>)>,
+    last: Option<(FunctionId, Loaded)>,
+}
+
+/// A function, and who begins its calls if they go on beside others.
+struct Loaded {
+    function: Py<PyAny>,
+    begins: Option<Py<PyAny>>,
+}
+
+impl Loaded {
+    fn clone_ref(&self, py: Python<'_>) -> Loaded {
+        let begins = self.begins.as_ref().map(|begins| begins.clone_ref(py));
+        Loaded { function: self.function.clone_ref(py), begins }
+    }
 }
 
 impl Slot {
@@ -85,7 +98,7 @@ impl Slot {
         loop {
             match self.runtime.advance(finished.take()) {
                 Some(Next::Call(call)) => {
-                    finished = Some(self.run(py, &call));
+                    finished = self.run(py, &call);
                     if paceline_slot::is_forked_child() {
                         // The function forked and returned in the child, too. Only its parent answers.
                         return Ok(());
@@ -123,45 +136,45 @@ impl Slot {
         Ok(())
     }
 
-    fn run(&mut self, py: Python<'_>, call: &Call) -> (Seq, Status, Bytes) {
+    /// None: it goes on elsewhere.
+    fn run(&mut self, py: Python<'_>, call: &Call) -> Option<(Seq, Status, Bytes)> {
         TASK.store(call.task.0, Ordering::Relaxed);
         ATTEMPT.store(call.attempt, Ordering::Relaxed);
         if message::is_foreign(&call.payload) {
             let result = self.foreign_value(py, call);
             TASK.store(0, Ordering::Relaxed);
-            return match result.map_err(|trouble| message::failure(py, trouble)) {
+            return Some(match result.map_err(|trouble| message::failure(py, trouble)) {
                 Ok(payload) => (call.seq, Status::Value, payload),
                 Err(Ok(payload)) => (call.seq, Status::Raised, payload),
                 Err(Err(error)) => (call.seq, Status::Unsendable, Bytes::from(error.to_string())),
-            };
+            });
         }
-        let result = self.value(py, call);
+        let runtime = self.runtime;
+        let result = match self.function(py, call.function) {
+            Ok(Loaded { function, begins: Some(begins) }) => {
+                TASK.store(0, Ordering::Relaxed);
+                return beside::begin(py, runtime, function, begins, call);
+            }
+            Ok(loaded) => value(loaded.function.bind(py), call),
+            Err(error) => Err(error),
+        };
         TASK.store(0, Ordering::Relaxed);
-        if let Some(session) = NESTED.get() {
-            // What the task did not wait for ends with it.
+        if let Some(session) = NESTED.get()
+            && !self.runtime.keeps()
+        {
+            // What the task did not wait for ends with it; what an object submitted, with the object.
             session.cancel_pending();
         }
-        match result {
-            Ok(payload) => (call.seq, Status::Value, payload),
-            Err(error) => match describe(py, error) {
-                Ok(payload) => (call.seq, Status::Raised, payload),
-                Err(error) => (call.seq, Status::Unsendable, Bytes::from(error.to_string())),
-            },
-        }
-    }
-
-    fn value(&mut self, py: Python<'_>, call: &Call) -> PyResult<Bytes> {
-        let function = self.function(py, call.function)?;
-        let value = payload::apply(function, &call.payload)?;
-        values::build(|out| values::encode(&value, Root::Result, out))
+        let (status, payload) = ended(py, result);
+        Some((call.seq, status, payload))
     }
 
     /// As [`Slot::value`], for a caller of another language.
     fn foreign_value(&mut self, py: Python<'_>, call: &Call) -> Result<Bytes, Trouble> {
-        message::apply(self.function(py, call.function)?, &call.payload)
+        message::apply(self.function(py, call.function)?.function.bind(py), &call.payload)
     }
 
-    fn function<'a, 'py>(&'a mut self, py: Python<'py>, id: FunctionId) -> PyResult<&'a Bound<'py, PyAny>> {
+    fn function(&mut self, py: Python<'_>, id: FunctionId) -> PyResult<&Loaded> {
         if self.last.as_ref().is_none_or(|(last, _)| *last != id) {
             let function = match self.functions.get(&id) {
                 Some(function) => function.clone_ref(py),
@@ -170,16 +183,32 @@ impl Slot {
             self.last = Some((id, function));
         }
         let (_, function) = self.last.as_ref().expect("set above");
-        Ok(function.bind(py))
+        Ok(function)
     }
 
-    fn load(&mut self, py: Python<'_>, id: FunctionId) -> PyResult<Py<PyAny>> {
+    fn load(&mut self, py: Python<'_>, id: FunctionId) -> PyResult<Loaded> {
         let bytes = self.runtime.function(id);
         let bytes =
             bytes.ok_or_else(|| PyRuntimeError::new_err("the call names a function that was not sent"))?;
-        let function = load(py, &bytes)?.unbind();
-        self.functions.insert(id, function.clone_ref(py));
-        Ok(function)
+        let function = load(py, &bytes)?;
+        let begins = function.getattr_opt(intern!(py, "_pl_begin"))?.map(Bound::unbind);
+        let loaded = Loaded { function: function.unbind(), begins };
+        self.functions.insert(id, loaded.clone_ref(py));
+        Ok(loaded)
+    }
+}
+
+fn value(function: &Bound<'_, PyAny>, call: &Call) -> PyResult<Bytes> {
+    let value = payload::apply(function, &call.payload)?;
+    values::build(|out| values::encode(&value, Root::Result, out))
+}
+
+/// What to answer.
+pub fn ended(py: Python<'_>, result: PyResult<Bytes>) -> (Status, Bytes) {
+    match result.map_err(|error| describe(py, error)) {
+        Ok(payload) => (Status::Value, payload),
+        Err(Ok(payload)) => (Status::Raised, payload),
+        Err(Err(error)) => (Status::Unsendable, Bytes::from(error.to_string())),
     }
 }
 

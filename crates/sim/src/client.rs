@@ -143,6 +143,7 @@ impl Sim {
         if let Some(process) = self.clients[client].slot {
             self.children_changed(process);
         }
+        self.actors_move(client);
         result
     }
 
@@ -217,6 +218,8 @@ impl Sim {
             | ClientToHead::Reopening => Repeat::Later,
             ClientToHead::Unreachable { .. } => Repeat::AtOnce,
             ClientToHead::Bye | ClientToHead::Ask { .. } | ClientToHead::Answer { .. } => Repeat::Never,
+            ClientToHead::Find { .. } => Repeat::Never,
+            ClientToHead::Actor { .. } | ClientToHead::Visit { .. } => Repeat::AtOnce,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
             ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
                 Repeat::AtOnce
@@ -259,6 +262,10 @@ impl Sim {
                     self.processes[*process].granted.push(*lease);
                 }
             }
+            HeadToClient::Visiting { lease, node, .. } => {
+                let news = host.granted.insert(*lease, node.0 as usize - 1).is_none();
+                self.ledger.tally.guests += u64::from(news);
+            }
             HeadToClient::Output { text, .. } => {
                 assert_eq!(text[..], (client as u64).to_le_bytes(), "another client's line");
                 self.ledger.tally.printed += 1;
@@ -270,7 +277,11 @@ impl Sim {
                     self.ledger.on_ended(*lease, death);
                 }
             }
+            HeadToClient::ActorKnown { refused, .. } => assert_eq!(*refused, None, "names are unique here"),
             HeadToClient::Welcome { .. }
+            | HeadToClient::ActorGone { .. }
+            | HeadToClient::ActorAway { .. }
+            | HeadToClient::Found { .. }
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
@@ -424,11 +435,15 @@ impl Sim {
         host.core.outgoing(key, &mut messages);
         for message in messages {
             self.note(|_| format!("client {client} -> {key:?}: {}", brief_to(&message)));
-            if let ToSlot::Run { calls, .. } = &message {
-                let calls: Vec<Call> =
-                    calls.iter().filter(|call| standing_of(&call.payload).is_none()).cloned().collect();
-                calls.iter().for_each(|call| self.ledger.on_sent(lease, call));
-                self.check_members(client, lease, &calls);
+            match &message {
+                ToSlot::Run { calls, .. } => {
+                    let calls: Vec<Call> =
+                        calls.iter().filter(|call| standing_of(&call.payload).is_none()).cloned().collect();
+                    calls.iter().for_each(|call| self.ledger.on_sent(lease, call));
+                    self.check_members(client, lease, &calls);
+                }
+                ToSlot::Define { .. } | ToSlot::Environment(_) => self.ledger.on_told(lease),
+                _ => {}
             }
             self.post(link, End::Far, encoded(|out| message.encode(out)), None, Repeat::Later);
         }
@@ -448,9 +463,10 @@ impl Sim {
             retry_on: job.retry_on,
             timeout: job.timeout,
             priority: job.priority,
-            within: match (job.member, job.pool) {
-                (Some((_, member)), _) => Within::Member(member),
-                (_, Some(pool)) => Within::Pool(self.pools[pool].id.number),
+            within: match (job.member, job.pool, job.actor) {
+                (Some((_, member)), ..) => Within::Member(member),
+                (_, Some(pool), _) => Within::Pool(self.pools[pool].id.number),
+                (.., Some(actor)) => Within::Guest(self.actors[actor].id),
                 _ => Within::Any,
             },
         };

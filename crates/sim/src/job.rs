@@ -20,6 +20,8 @@ pub struct Job {
     pub(crate) timeout: Duration,
     /// It cannot be interrupted, only killed.
     pub(crate) stubborn: bool,
+    /// It goes on beside those that come after it in its slot.
+    pub(crate) beside: bool,
     /// Which of its client's functions it calls: estimates are learned per function.
     pub(crate) function: u8,
     /// Bytes of its argument and of its value, beyond what names the task.
@@ -31,6 +33,8 @@ pub struct Job {
     pub(crate) inner: Shape,
     /// The group that it is for, by number, and the member of it; the shape is the group's then.
     pub(crate) member: Option<(usize, u32)>,
+    /// The actor that it is a call of, by number.
+    pub(crate) actor: Option<usize>,
     /// The pool that it is for, by number; the shape is the pool's then.
     pub(crate) pool: Option<usize>,
 }
@@ -63,12 +67,14 @@ impl Job {
             retry_on: RetryOn::default(),
             timeout: Duration::ZERO,
             stubborn: false,
+            beside: false,
             function: 0,
             size: 0,
             children: 0,
             levels: 0,
             inner: Shape::cpus(1),
             member: None,
+            actor: None,
             pool: None,
         }
     }
@@ -109,6 +115,11 @@ impl Job {
     /// Only the end of its slot ends it before its time, as with code that never returns to the interpreter.
     pub fn stubborn(self) -> Job {
         Job { stubborn: true, ..self }
+    }
+
+    /// Others begin in its slot while it goes on.
+    pub fn beside(self) -> Job {
+        Job { beside: true, ..self }
     }
 
     pub fn function(self, function: u8) -> Job {

@@ -6,6 +6,7 @@
 //! * LG-3: no run of a task has the number of another.
 //! * LG-4: a call that was given back never runs.
 //! * LG-5: a death is charged to the call that ran; three of them end a task, and no other task pays.
+//! * LG-7: a call of an actor runs once at most, and who is told that it has not begun may rely on it.
 //! * LG-6: first come, first served on one slot, within a client, a priority and a shape.
 
 use crate::job::{Fate, Job, argument, value};
@@ -75,6 +76,8 @@ pub(crate) struct Ledger {
     broken: HashMap<LeaseId, u32>,
     /// Leases under which something began.
     begun_under: HashSet<LeaseId>,
+    /// Leases whose slot was told something, and nothing has begun since that would show that it was heard.
+    untried: HashSet<LeaseId>,
     /// The last task that began, by lease and priority.
     last_begun: HashMap<(LeaseId, i32), TaskId>,
 }
@@ -142,7 +145,9 @@ impl Ledger {
     pub fn on_begin(&mut self, process: usize, client: usize, lease: LeaseId, call: &Call) -> usize {
         let task = named(&call.payload);
         let entry = &mut self.entries[task];
-        assert_eq!(entry.root, client, "{:?} runs in another client's slot", call.task);
+        let guest = entry.job.actor.is_some();
+        assert!(guest || entry.root == client, "{:?} runs in another client's slot", call.task);
+        assert!(!guest || entry.runs.is_empty(), "LG-7: {:?} of an actor runs twice", call.task);
         assert_eq!(entry.place.map(|(_, id)| id), Some(call.task), "the call has another task's argument");
         assert_eq!(
             call.payload,
@@ -166,6 +171,7 @@ impl Ledger {
         entry.runs.push(Run { process, lease, attempt: call.attempt, state: RunState::Running });
         self.begun.insert((lease, call.seq), task);
         self.begun_under.insert(lease);
+        self.untried.remove(&lease);
         task
     }
 
@@ -237,11 +243,17 @@ impl Ledger {
         *self.broken.entry(lease).or_default() += 1;
     }
 
+    /// A client tells the slot of a lease something that later calls rely on.
+    pub fn on_told(&mut self, lease: LeaseId) {
+        self.untried.insert(lease);
+    }
+
     /// How often the client of this lease had to tell its slot everything again: because its link broke, because it
     /// ended, or because it was given back before anything had run that would show what the slot has heard.
     pub fn forgotten(&self, lease: LeaseId) -> u32 {
         let broken = self.broken.get(&lease).copied().unwrap_or(0);
-        broken + u32::from(self.ended.contains(&lease)) + u32::from(!self.begun_under.contains(&lease))
+        let untried = !self.begun_under.contains(&lease) || self.untried.contains(&lease);
+        broken + u32::from(self.ended.contains(&lease)) + u32::from(untried)
     }
 
     pub fn on_finished(&mut self, task: usize, id: TaskId, outcome: Outcome) {
@@ -282,6 +294,19 @@ impl Ledger {
             Outcome::Unplaceable(refused) => {
                 assert!(job.member.is_some() || !refused.needs.fits_in(&refused.largest), "{id:?} fits");
                 tally.unplaceable += 1;
+            }
+            Outcome::ActorGone(gone) => {
+                assert!(job.actor.is_some(), "{id:?} is no call of an actor");
+                assert!(gone.ran || entry.runs.is_empty(), "LG-7: {id:?} has run, and nobody is told");
+                let known = gone.charge.is_some_and(|charge| charge.cause != DeathCause::NodeLost);
+                let ran = !(gone.ran && known) || !entry.runs.is_empty();
+                assert!(ran, "LG-7: {id:?} is said to have run, and has not");
+                tally.actor_died += u64::from(known);
+                tally.actor_gone += u64::from(!known);
+            }
+            Outcome::ActorAway { .. } => {
+                assert!(job.actor.is_some() && entry.runs.is_empty(), "LG-7: {id:?} has run");
+                tally.actor_away += 1;
             }
             Outcome::Stopped { .. } => unreachable!("nobody here ends the cluster"),
             Outcome::NoRoom(_) => unreachable!("nobody here waits for so long and no longer"),
@@ -326,6 +351,8 @@ impl Ledger {
                 }
             }
         }
+        // How often a call of an actor ran was looked at above.
+        entry.doubtful |= job.actor.is_some();
         let value = matches!(&outcome, Outcome::Value(_));
         assert!(!value || !entry.exceeded, "{id:?} had too much memory and ran again");
         if !entry.cancelled && !entry.doubtful {

@@ -12,7 +12,9 @@
 //! * SM-3: in peace every task ends, and no lease is held for long without use.
 #![forbid(unsafe_code)]
 
+mod actors;
 mod agenda;
+mod beside;
 mod client;
 mod faults;
 mod group;

@@ -2,7 +2,7 @@
 
 use crate::client::{FUNCTIONS, PROGRAMS};
 use crate::job::{Fate, Job};
-use crate::random::Random;
+use crate::random::{Random, mix};
 use crate::world::{Event, Sim};
 use paceline_core::client::RetryOn;
 use paceline_proto::{Part, Resources, Shape};
@@ -25,6 +25,8 @@ pub(crate) struct Load {
     /// Share of tasks that have not all the time they want.
     hasty: u64,
     retry_on: RetryOn,
+    /// Share of tasks that go on beside others.
+    overlap: u64,
     /// Share of tasks that submit tasks.
     nesting: u64,
     pause: Duration,
@@ -32,6 +34,8 @@ pub(crate) struct Load {
     most: usize,
     /// Share of actions that are about groups.
     groups: u64,
+    /// Share of actions that are about actors.
+    pub actors: u64,
     /// Share of actions that are about pools.
     pub pools: u64,
 }
@@ -60,10 +64,12 @@ impl Load {
         };
         let shapes = [shapes, others].concat();
         let count = random.within(1..4);
+        let chatter = random.pick(&[0, 5]);
+        let functions: Vec<u8> = (0..count).map(|_| random.below(usize::from(FUNCTIONS)) as u8).collect();
         Load {
             active: true,
-            chatter: random.pick(&[0, 5]),
-            functions: (0..count).map(|_| random.below(usize::from(FUNCTIONS)) as u8).collect(),
+            chatter,
+            functions: functions.clone(),
             shapes,
             poison: random.pick(&[0, 0, 1, 10]),
             cancels: random.pick(&[0, 3, 15]),
@@ -76,10 +82,12 @@ impl Load {
                 raised: random.percent(30),
                 memory: random.percent(30),
             },
+            overlap: if functions.len() == 2 { 25 } else { 0 },
             nesting: random.pick(&[0, 0, 5, 30]),
             pause: Duration::from_micros(random.pick(&[100, 2_000, 50_000])),
             most: random.pick(&[3, 30, 150]),
             groups: random.pick(&[0, 0, 3, 20]),
+            actors: 0,
             pools: 0,
         }
     }
@@ -102,7 +110,7 @@ impl Load {
         };
         let shape = self.shapes[random.below(self.shapes.len())];
         let inner = if random.percent(80) { shape } else { self.shapes[random.below(self.shapes.len())] };
-        Job {
+        let mut job = Job {
             takes: random.span(takes),
             fate,
             shape,
@@ -116,13 +124,20 @@ impl Load {
                 Duration::ZERO
             },
             stubborn: random.percent(30),
+            beside: false,
             function,
             size: random.pick(&[0, 0, 0, 0, 100, 20_000]),
             children: random.within(1..3) as u8,
             levels: if random.percent(self.nesting) { random.within(1..3) as u8 } else { 0 },
             member: None,
             pool: None,
-        }
+            actor: None,
+        };
+        // Those that kill, nest or have a deadline need the main thread, which is where deaths are charged.
+        let plain = job.fate != Fate::Kills && job.levels == 0 && job.timeout.is_zero();
+        // By its length, so that loads without it draw the numbers they always drew.
+        job.beside = plain && mix(job.takes.as_nanos() as u64) % 100 < self.overlap;
+        job
     }
 }
 
@@ -140,6 +155,9 @@ impl Sim {
         }
         if self.random.percent(self.load.groups) {
             return self.some_group(client);
+        }
+        if self.load.actors > 0 && self.random.percent(self.load.actors) {
+            return self.some_actor(client);
         }
         if self.random.percent(self.load.pools) {
             return self.some_pool(client);

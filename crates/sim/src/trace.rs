@@ -74,6 +74,6 @@ pub(crate) fn brief_from(message: &FromSlot) -> String {
                 replies.iter().map(|reply| format!("{:?}={:?}", reply.seq, reply.status)).collect();
             format!("Replies from {first}: {}", replies.join(" "))
         }
-        FromSlot::Hello { .. } | FromSlot::Running { .. } => format!("{message:?}"),
+        FromSlot::Hello { .. } | FromSlot::Running { .. } | FromSlot::Begun { .. } => format!("{message:?}"),
     }
 }

@@ -3,6 +3,7 @@
 //! Owns: virtual time and everything that the shells own in the real world. A step is one event; the machines it
 //! touched are checked after it.
 
+use crate::actors::Actor;
 use crate::agenda::Agenda;
 use crate::client::ClientHost;
 use crate::faults::Plan;
@@ -46,6 +47,7 @@ pub struct Sim {
     pub(crate) processes: Vec<Process>,
     pub(crate) works: Vec<Errand>,
     pub(crate) groups: Vec<Group>,
+    pub(crate) actors: Vec<Actor>,
     pub(crate) pools: Vec<Pool>,
     pub(crate) updates: Vec<Update>,
     pub(crate) ledger: Ledger,
@@ -161,6 +163,9 @@ pub(crate) enum Event {
     Flushes {
         client: usize,
     },
+    TellsBegun {
+        process: usize,
+    },
     RunEnds {
         process: usize,
         run: u64,
@@ -228,6 +233,7 @@ impl Sim {
             processes: Vec::new(),
             works: Vec::new(),
             groups: Vec::new(),
+            actors: Vec::new(),
             pools: Vec::new(),
             updates: Vec::new(),
             ledger: Ledger::default(),
@@ -282,6 +288,7 @@ impl Sim {
             Event::Arrives { link } => self.connection_arrives(link),
             Event::Reconnects { client, key, lease } => self.reconnects(client, key, lease),
             Event::Flushes { client } => self.flush_client(client),
+            Event::TellsBegun { process } => self.tells_begun(process),
             Event::RunEnds { process, run } => self.run_ends(process, run),
             Event::Nests { process, run } => self.nests(process, run),
             Event::WaitsAgain { process, run } => self.waits_again(process, run),
@@ -325,7 +332,11 @@ impl Sim {
                 }
                 Machine::Node(node) => self.check_node(node),
                 Machine::Client(client) => self.clients[client].core.check(),
-                Machine::Slot(process) => self.processes[process].core.check(),
+                Machine::Slot(process) => {
+                    let process = &self.processes[process];
+                    let mut guests = process.guests.values();
+                    process.core.check().and_then(|()| guests.try_for_each(|guest| guest.core.check()))
+                }
             };
             result.unwrap_or_else(|broken| panic!("{broken}"));
         }
@@ -444,7 +455,7 @@ impl Sim {
             }
             (Kind::Data(data), End::Far) => {
                 let process = data.process.expect("only an attached slot reads");
-                self.slot_hears_client(process, ToSlot::decode(frame).expect(SENT), repeated);
+                self.slot_hears_client(process, id, ToSlot::decode(frame).expect(SENT), repeated);
             }
             (Kind::Data(data), End::Near) => {
                 self.client_hears_slot(id, data, FromSlot::decode(frame).expect(SENT));

@@ -635,3 +635,27 @@ fn a_group_lives_through_the_death_of_the_head() {
     sim.end_group(group);
     sim.finish();
 }
+
+#[test]
+fn calls_that_overlap_begin_in_order_and_end_in_any() {
+    let mut sim = one_node(1);
+    let long = sim.submit(Job::new().takes(ms(50)).beside());
+    let tasks: Vec<usize> = (0..20).map(|_| sim.submit(Job::new().takes(ms(5)).beside())).collect();
+    sim.run_until_begun(long);
+    sim.run_until("the short ones have ended", |sim| tasks.iter().all(|task| sim.outcome(*task).is_some()));
+    assert_eq!(sim.outcome(long), None, "it goes on");
+    sim.finish();
+    let news = sim.news();
+    let begun = |task: usize| news.iter().position(|news| *news == began(task, 1, "a"));
+    assert!(tasks.windows(2).all(|pair| begun(pair[0]) < begun(pair[1])), "in order: {news:?}");
+}
+
+#[test]
+fn the_death_of_a_slot_ends_all_that_overlapped() {
+    let mut sim = one_node(1);
+    let tasks: Vec<usize> = (0..3).map(|_| sim.submit(Job::new().takes(ms(50)).beside())).collect();
+    sim.run_until_begun(tasks[2]);
+    sim.kill_slot_of(tasks[2]);
+    sim.finish();
+    assert!(tasks.iter().all(|task| sim.outcome(*task) == Some(Value)), "they may run again");
+}

@@ -9,8 +9,9 @@
 
 use crate::attaching;
 use crate::becoming::Becoming;
-use crate::nesting;
+use crate::guests;
 use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, GRACE, Interrupt, SERVE_AFTER, Shared, State, Why};
+use crate::{nesting, overlap};
 use paceline_net::control::{Inbox, Outbox};
 use paceline_net::kept::Kept;
 use paceline_net::{clock, poll, signals};
@@ -49,6 +50,27 @@ pub(crate) fn hand_over(shared: &Shared, message: &SlotToNode, descriptor: Owned
     outbox.flush(&shared.control).map(drop)
 }
 
+/// Nothing of the lease runs here any more. Should the slot die before the next one, its calls are not to blame.
+pub(crate) fn say_detached(shared: &Shared, lease: LeaseId) {
+    shared.page.reset();
+    say(shared, &SlotToNode::Detached { lease });
+}
+
+/// Look at `due`, or before.
+pub(crate) fn set_timer(shared: &Shared, state: &mut State, now: u64, due: u64) {
+    if state.timer_due.is_none_or(|at| at > due) {
+        state.timer_due = Some(due);
+        shared.companion_timer.arm(Duration::from_nanos(due.saturating_sub(now)));
+    }
+}
+
+/// Look after the calls that go on beside the one that runs, now and when it is time again.
+pub(crate) fn see_to_overlap(shared: &Shared, state: &mut State, now: u64) {
+    if let Some(due) = overlap::see_to(shared, state, now) {
+        set_timer(shared, state, now, due);
+    }
+}
+
 /// User code has closed our descriptors: nobody can reach this slot any more, so it ends and its node notices.
 pub(crate) fn lose_descriptors() -> ! {
     eprintln!("paceline: user code closed descriptors that are not its own, so this slot ends");
@@ -70,13 +92,13 @@ impl Companion {
 
     fn run(mut self) {
         loop {
-            let link = self.served_link();
+            let links = self.served_links();
             let mut waits = vec![
                 PollFd::new(&self.shared.control, PollFlags::IN),
                 PollFd::new(&self.shared.companion_timer, PollFlags::IN),
                 PollFd::new(&self.shared.companion_wake, PollFlags::IN),
             ];
-            if let Some((socket, interest)) = &link {
+            for (socket, interest) in &links {
                 waits.push(PollFd::from_borrowed_fd(socket.as_fd(), *interest));
             }
             if poll::wait(&mut waits, None).is_err() {
@@ -91,7 +113,7 @@ impl Companion {
                 self.shared.companion_timer.clear();
                 self.on_timer();
             }
-            if ready.get(3) == Some(&true) {
+            if ready[3..].contains(&true) {
                 self.serve();
             }
             if ready[0] && !self.on_control() {
@@ -100,23 +122,26 @@ impl Companion {
         }
     }
 
-    /// The link, if it is the companion's to serve now.
-    fn served_link(&self) -> Option<(Arc<Kept>, PollFlags)> {
+    /// The links, if they are the companion's to serve now.
+    fn served_links(&self) -> Vec<(Arc<Kept>, PollFlags)> {
         let state = self.shared.state.lock();
         if !state.companion_serves {
-            return None;
+            return Vec::new();
         }
-        let interest = if state.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        state.link.as_ref().map(|in_use| (in_use.link.socket(), interest))
+        let own = state.link.as_ref().map(|in_use| (in_use.link.socket(), in_use.interest()));
+        own.into_iter().chain(state.guest_sockets()).collect()
     }
 
     fn on_timer(&self) {
         let now = clock::now();
         let mut state = self.shared.state.lock();
         state.timer_due = None;
-        let waiting = state.busy && state.core.unsent() > 0;
+        let waiting = state.busy && state.has_unsent();
         if waiting {
             state.flush(now);
+        }
+        if !state.overlap.is_empty() {
+            see_to_overlap(&self.shared, &mut state, now);
         }
         state.patience = if waiting { FLUSH_AFTER } else { (state.patience * 2).min(FLUSH_AT_LATEST) };
         if !state.busy {
@@ -127,10 +152,8 @@ impl Companion {
             state.companion_serves = true;
             state.receive();
         }
-        if now >= serve_at
-            && let Some(message) = state.core.announce_running()
-        {
-            state.send(&message);
+        if now >= serve_at {
+            state.announce_running();
         }
         self.see_to_deadline(&mut state, now);
         self.see_to_interrupt(&mut state, now);
@@ -139,25 +162,19 @@ impl Companion {
         let deadline = state.deadline.filter(|_| state.interrupt.is_none());
         let ends_at = state.interrupt.map(|interrupt| interrupt.ends_at);
         if let Some(due) = [serve_at, deadline, ends_at].into_iter().flatten().min() {
-            self.set_timer(&mut state, now, due);
-        }
-    }
-
-    fn set_timer(&self, state: &mut State, now: u64, due: u64) {
-        if state.timer_due.is_none_or(|at| at > due) {
-            state.timer_due = Some(due);
-            self.shared.companion_timer.arm(Duration::from_nanos(due.saturating_sub(now)));
+            set_timer(&self.shared, &mut state, now, due);
         }
     }
 
     /// A call that has had its time is to stop.
     fn see_to_deadline(&self, state: &mut State, now: u64) {
-        if let (Some(deadline), Some(call)) = (state.deadline, state.core.running())
+        if let (Some(deadline), Some((caller, call))) = (state.deadline, state.running())
             && now >= deadline
             && state.interrupt.is_none()
         {
             let ends_at = now + GRACE.as_nanos() as u64;
-            state.interrupt = Some(Interrupt { call, why: Why::TimedOut, ends_at, signalled: false });
+            let why = Why::TimedOut;
+            state.interrupt = Some(Interrupt { caller, call, why, ends_at, signalled: false });
         }
     }
 
@@ -167,6 +184,9 @@ impl Companion {
         if state.companion_serves {
             state.receive();
             let now = clock::now();
+            if !state.overlap.is_empty() {
+                see_to_overlap(&self.shared, &mut state, now);
+            }
             self.see_to_interrupt(&mut state, now);
             // Withdrawn and cancelled calls are answered at once.
             state.flush(now);
@@ -175,14 +195,14 @@ impl Companion {
 
     /// A call that is to stop gets the signal; if it goes on all the same, the slot ends, and its node says so.
     fn see_to_interrupt(&self, state: &mut State, now: u64) {
-        let running = state.core.running();
+        let running = state.running();
         let Some(interrupt) = &mut state.interrupt else { return };
-        if running != Some(interrupt.call) {
+        if running != Some((interrupt.caller, interrupt.call)) {
             return;
         }
         if now >= interrupt.ends_at {
             if interrupt.why == Why::TimedOut {
-                self.shared.page.give_up(interrupt.call);
+                self.shared.give_up_on_page(interrupt.caller, interrupt.call);
             }
             let _ = kill_process(getpid(), Signal::KILL);
         }
@@ -190,7 +210,7 @@ impl Companion {
             self.shared.main.interrupt();
         }
         let ends_at = interrupt.ends_at;
-        self.set_timer(state, now, ends_at);
+        set_timer(&self.shared, state, now, ends_at);
     }
 
     /// Handle what the node says. False: it is gone.
@@ -224,6 +244,14 @@ impl Companion {
                 let Some(connection) = descriptors.into_iter().next() else { return };
                 attaching::on_attach(&self.shared, &mut state, lease, connection, secret);
             }
+            NodeToSlot::Guest { lease, number, secret } => {
+                let Some(connection) = descriptors.into_iter().next() else { return };
+                guests::on_guest(&self.shared, &mut state, lease, number, connection, secret);
+                if state.companion_serves {
+                    self.shared.companion_wake.wake();
+                }
+            }
+            NodeToSlot::Detach { lease } if state.end_guest(lease) => {}
             NodeToSlot::Detach { lease } => self.on_detach(&mut state, lease),
             NodeToSlot::Exit => state.exit = true,
             NodeToSlot::Become { start, variables } => {
@@ -245,13 +273,13 @@ impl Companion {
             state.core.detach(lease);
             state.link = None;
             state.attaching.forget();
+            // OV-4
+            state.exit |= state.overlap.forget();
         }
         if state.busy {
             state.detaching = Some(lease);
         } else {
-            // Should the slot die while it waits, the next lease's calls are not to blame.
-            self.shared.page.reset();
-            say(&self.shared, &SlotToNode::Detached { lease });
+            say_detached(&self.shared, lease);
         }
     }
 

@@ -8,11 +8,14 @@
 mod attaching;
 mod becoming;
 mod companion;
+mod guests;
 mod nesting;
+mod overlap;
 mod runtime;
 pub mod zygote;
 
 pub use nesting::Wait;
+pub use overlap::Deferred;
 pub use paceline_net::private::create as private_directory;
 pub use runtime::{Next, Runtime};
 

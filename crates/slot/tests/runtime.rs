@@ -209,3 +209,88 @@ fn replies_of_short_calls_travel_together() {
     }
     assert!(frames <= 10, "{frames} frames for 50 replies");
 }
+
+/// The next message that is no reply.
+fn begun(client: &mut Client) -> Vec<Seq> {
+    loop {
+        while let Some(frame) = client.link.next_frame().unwrap() {
+            if let FromSlot::Begun { calls } = FromSlot::decode(frame).unwrap() {
+                return calls;
+            }
+        }
+        if client.link.receive().unwrap() == Received::Nothing {
+            client.wait(PollFlags::IN);
+        }
+    }
+}
+
+#[test]
+fn deferred_calls_are_answered_from_other_threads_whatever_main_does() {
+    let (runtime, mut client) = start(None);
+    client.send(&run(1..=3));
+    let mut deferred = Vec::new();
+    for _ in 0..2 {
+        let call = claim(&runtime, None);
+        deferred.push(runtime.defer(call.seq).unwrap());
+    }
+    assert_eq!(claim(&runtime, None).seq, Seq(3), "it runs on the main thread, beside them");
+    let second = deferred.pop().unwrap();
+    let answering = runtime.clone();
+    std::thread::spawn(move || answering.answer(second, Status::Value, Bytes::new())).join().unwrap();
+    assert_eq!(statuses(&client.replies()), [(2, Status::Value)]);
+    assert_eq!(begun(&mut client), [Seq(1)], "the client hears that it takes no room");
+    assert!(runtime.advance(Some((Seq(3), Status::Value, Bytes::new()))).is_none());
+    assert_eq!(statuses(&client.replies()), [(3, Status::Value)]);
+    let (first, waiting) = (deferred.pop().unwrap(), runtime.clone());
+    let main = std::thread::spawn(move || claim(&waiting, None));
+    runtime.answer(first, Status::Raised, Bytes::new());
+    runtime.answer(first, Status::Value, Bytes::new());
+    assert_eq!(statuses(&client.replies()), [(1, Status::Raised)], "once, and while main waits");
+    client.send(&run([4]));
+    assert_eq!(main.join().unwrap().seq, Seq(4));
+}
+
+#[test]
+fn a_call_waits_until_fewer_are_deferred() {
+    let (runtime, mut client) = start(None);
+    client.send(&run(1..=2));
+    let first = claim(&runtime, None);
+    runtime.allow_deferred(1);
+    let first = runtime.defer(first.seq).unwrap();
+    assert!(runtime.advance(None).is_none(), "SL-6");
+    let waiting = runtime.clone();
+    let main = std::thread::spawn(move || claim(&waiting, None));
+    runtime.answer(first, Status::Value, Bytes::new());
+    assert_eq!(main.join().unwrap().seq, Seq(2));
+    assert_eq!(statuses(&client.replies()), [(1, Status::Value)]);
+}
+
+#[test]
+fn a_deferred_call_that_is_cancelled_or_has_had_its_time_is_told_to_stop() {
+    let (runtime, mut client) = start(None);
+    let mut timed = run([2]);
+    if let ToSlot::Run { calls, .. } = &mut timed {
+        calls[0].timeout = Duration::from_millis(20);
+    }
+    client.send(&run([1]));
+    client.send(&timed);
+    let (stops, heard) = std::sync::mpsc::channel();
+    let listening = runtime.clone();
+    std::thread::spawn(move || while stops.send(listening.next_stop()).is_ok() {});
+    let deferred: Vec<_> = (0..2)
+        .map(|_| {
+            let call = claim(&runtime, None);
+            runtime.defer(call.seq).unwrap()
+        })
+        .collect();
+    let main = runtime.clone();
+    std::thread::spawn(move || claim(&main, None));
+    let soon = Duration::from_secs(10);
+    assert_eq!(heard.recv_timeout(soon).unwrap(), deferred[1], "its time is over");
+    runtime.answer(deferred[1], Status::Raised, Bytes::new());
+    assert_eq!(statuses(&client.replies()), [(2, Status::TimedOut)]);
+    client.send(&ToSlot::Cancel { calls: vec![Seq(1)] });
+    assert_eq!(heard.recv_timeout(soon).unwrap(), deferred[0]);
+    runtime.answer(deferred[0], Status::Raised, Bytes::new());
+    assert_eq!(statuses(&client.replies()), [(1, Status::Cancelled)]);
+}

@@ -34,6 +34,8 @@ REFERENCE = b"R"  # module, zero byte, qualified name
 PICKLE = b"P"  # a pickle that needs paceline alone
 CLOUDPICKLE = b"C"  # a pickle that needs cloudpickle too
 EXPORTED = b"E"  # module, zero byte, the name it is exported by
+CONSTRUCTOR = b"N"  # how many calls may overlap, zero byte, the payload of a class
+METHOD = b"M"  # a class, zero byte, the name of a method of the object here
 
 _own_path: list[str] = []
 
@@ -78,6 +80,15 @@ def load(payload: bytes) -> Callable[..., Any]:
 
         module, _, name = payload[1:].decode().partition("\0")
         function = find(module, name)
+    elif payload[:1] == METHOD:
+        from paceline._slot import objects
+
+        function = objects.method(payload.partition(b"\0")[2].decode())
+    elif payload[:1] == CONSTRUCTOR:
+        from paceline._slot import objects
+
+        number, _, inner = payload[1:].partition(b"\0")
+        function = objects.constructor(int(number), load(inner))
     else:
         function = rebuild.plain(_pickle.loads(memoryview(payload)[1:]))
     return function

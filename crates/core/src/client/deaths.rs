@@ -62,6 +62,9 @@ impl<Ticket: Clone> Client<Ticket> {
         if let Some(group) = queue.group {
             return self.on_member_ended(group, shape, calls, charge, out);
         }
+        if queue.guest {
+            return self.on_guest_ended(&lease, calls, death, charge, out);
+        }
         if queue.is_pool() {
             self.on_pool_slot_ended(&lease, &calls, death, charge, out);
         } else {

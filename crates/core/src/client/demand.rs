@@ -17,7 +17,7 @@ impl<Ticket: Clone> Client<Ticket> {
     pub(super) fn demand_changed(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
         let most = self.config.max_leases;
         let queue = &mut self.shapes[shape];
-        if queue.group.is_some() {
+        if queue.group.is_some() || queue.guest {
             return;
         }
         if queue.is_pool() {
@@ -35,8 +35,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// A lease may have become idle: see that it is given back in time.
     pub(super) fn idle_changed(&mut self, now: Tick, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let Some(lease) = self.leases.get(key.0) else { return };
-        let queue = &self.shapes[lease.shape];
-        if !lease.is_idle() || queue.group.is_some() || queue.is_pool() {
+        if !lease.is_idle() || self.shapes[lease.shape].is_kept() {
             return;
         }
         let keep = self.keep_idle(lease.shape);
@@ -95,8 +94,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut freed = Resources::default();
         let mut idle: Vec<(Tick, LeaseKey)> = (self.leases.iter())
             .filter(|(_, lease)| {
-                let other = &self.shapes[lease.shape];
-                lease.is_idle() && lease.shape != shape && other.group.is_none() && !other.is_pool()
+                lease.is_idle() && lease.shape != shape && !self.shapes[lease.shape].is_kept()
             })
             .map(|(key, lease)| (lease.idle_since, LeaseKey(key)))
             .collect();
@@ -131,8 +129,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut earliest: Option<Tick> = None;
         for key in self.leases.iter().map(|(key, _)| LeaseKey(key)).collect::<Vec<_>>() {
             let lease = &self.leases[key.0];
-            let queue = &self.shapes[lease.shape];
-            let alone = self.is_needed_alone(key) || queue.group.is_some() || queue.is_pool();
+            let alone = self.is_needed_alone(key) || self.shapes[lease.shape].is_kept();
             if !lease.is_idle() || self.is_expected(key) || alone {
                 continue;
             }

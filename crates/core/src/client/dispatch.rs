@@ -36,6 +36,7 @@ impl<Ticket: Clone> Client<Ticket> {
             Within::Any => Ok(self.shapes.key(&shape)),
             Within::Member(member) => self.member_queue(&shape, member),
             Within::Pool(number) => self.pool_queue(&shape, number, &mut retries, &mut priority),
+            Within::Guest(actor) => self.guest_queue(actor, &mut priority),
         };
         let shape = match queue {
             Ok(shape) => shape,
@@ -94,6 +95,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.shapes[shape].remove(key, priority);
             self.finish_unplaced(key, Outcome::Cancelled, out);
             self.demand_changed(shape, out);
+            self.end_visit_if_idle(shape, out);
             self.stir_pool(shape, out);
             return true;
         };
@@ -134,6 +136,7 @@ impl<Ticket: Clone> Client<Ticket> {
         for (key, id) in in_flight {
             self.cancel(key, id, true, out);
         }
+        self.end_idle_visits(out);
     }
 
     /// Whatever was told to stop and still runs has no more time: its slots end now.

@@ -79,12 +79,14 @@ impl<Ticket: Clone> Client<Ticket> {
             let shape = *self.shapes.shape(lease.shape);
             Held { lease: lease.id, node: lease.node, shape }
         };
-        let mut leases: Vec<Held> = self.leases.iter().map(|(_, lease)| held(lease)).collect();
+        let own = self.leases.iter().filter(|(key, _)| !self.is_guest(LeaseKey(*key)));
+        let mut leases: Vec<Held> = own.map(|(_, lease)| held(lease)).collect();
         leases.sort_unstable();
         let (client, name, met, under) = (self.id, self.name.clone(), self.head.met, self.under);
         out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met, under }));
         self.say_programs(out);
         self.say_sharing(out);
+        self.say_actors(out);
         for (_, shape, queue) in self.shapes.iter() {
             if queue.wanted > 0 {
                 out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));
@@ -240,6 +242,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 continue;
             }
             calls.into_iter().for_each(|call| self.finish_unplaced(call.task, self.head_lost(), out));
+            self.end_visit_if_idle(lease.shape, out);
         }
         for shape in self.shapes.keys() {
             if !self.goes_on_alone(shape) {
@@ -256,6 +259,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.waiting.remove(self.tasks[key.0].payload.len());
             self.finish_unplaced(key, self.head_lost(), out);
         }
+        self.end_visit_if_idle(shape, out);
     }
 
     fn head_lost(&self) -> Outcome {

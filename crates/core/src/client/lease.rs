@@ -1,7 +1,8 @@
 //! One lease: what is in flight on it, and how much more it may take.
 //!
 //! * LS-1: numbers in flight rise, and all but those not yet handed to the link were sent in that order.
-//! * LS-2: at most the window is in flight; a slot that runs something long gets nothing ahead.
+//! * LS-2: at most the window is in flight, and what goes on beside others; a slot that runs something long gets nothing
+//!   ahead.
 
 use super::queue::Kind;
 use super::shapes::ShapeKey;
@@ -24,6 +25,8 @@ pub(super) struct InFlight {
     pub withdrawing: bool,
     /// It is the standing call before this number of its pool; zero if it is none.
     pub standing: u32,
+    /// It goes on in its slot beside others, and takes no room of the window.
+    pub beside: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +75,8 @@ pub(super) struct Lease {
     next_seq: Seq,
     last_sent: Seq,
     in_flight: VecDeque<InFlight>,
+    /// How many of them go on beside others.
+    beside: usize,
     backlog: Duration,
     /// What the arguments of all calls in flight take.
     bytes: usize,
@@ -125,6 +130,7 @@ impl Lease {
             next_seq: Seq(1),
             last_sent: Seq(0),
             in_flight: VecDeque::new(),
+            beside: 0,
             backlog: Duration::ZERO,
             bytes: 0,
             replies: 0,
@@ -163,7 +169,7 @@ impl Lease {
         if !self.usable() {
             return false;
         }
-        match self.in_flight.len() {
+        match self.in_flight.len() - self.beside {
             0 => true,
             // They can go nowhere else, so it does not matter how long those before them take.
             length if self.kind == Kind::Once => {
@@ -199,7 +205,8 @@ impl Lease {
         let call = call(seq);
         let bytes = call.payload.len();
         self.bytes += bytes;
-        self.in_flight.push_back(InFlight { seq, task, expected, bytes, withdrawing: false, standing });
+        let (withdrawing, beside) = (false, false);
+        self.in_flight.push_back(InFlight { seq, task, expected, bytes, withdrawing, standing, beside });
         self.calls.push(call);
         seq
     }
@@ -213,6 +220,7 @@ impl Lease {
         let call = self.in_flight.remove(place)?;
         self.backlog = self.backlog.saturating_sub(call.expected);
         self.bytes -= call.bytes;
+        self.beside -= usize::from(call.beside);
         if self.long_running == Some(seq) {
             self.long_running = None;
         }
@@ -226,17 +234,35 @@ impl Lease {
         }
     }
 
+    /// A call has begun and goes on beside others. Says which task's it is, if that is news.
+    pub fn set_beside(&mut self, seq: Seq) -> Option<TaskKey> {
+        let place = self.in_flight.binary_search_by_key(&seq, |call| call.seq).ok()?;
+        let call = &mut self.in_flight[place];
+        if std::mem::replace(&mut call.beside, true) {
+            return None;
+        }
+        self.beside += 1;
+        self.backlog = self.backlog.saturating_sub(std::mem::take(&mut call.expected));
+        self.bytes -= std::mem::take(&mut call.bytes);
+        if self.long_running == Some(seq) {
+            self.long_running = None;
+        }
+        Some(call.task)
+    }
+
     /// Everything in flight, as the lease ends.
     pub fn take_in_flight(&mut self) -> VecDeque<InFlight> {
         self.backlog = Duration::ZERO;
         self.bytes = 0;
+        self.beside = 0;
         self.calls.clear();
         std::mem::take(&mut self.in_flight)
     }
 
     /// Calls behind the one that runs, which were sent and not asked back yet, from the last to the first.
     pub fn withdrawable(&mut self) -> impl Iterator<Item = &mut InFlight> {
-        self.in_flight.iter_mut().skip(1).rev().filter(|call| !call.withdrawing && call.standing == 0)
+        let calls = self.in_flight.iter_mut().skip(1).rev();
+        calls.filter(|call| !call.withdrawing && call.standing == 0 && !call.beside)
     }
 
     /// Expected run time of everything behind the call that runs.
@@ -345,6 +371,13 @@ impl Lease {
         let backlog: Duration = self.in_flight.iter().map(|call| call.expected).sum();
         if backlog != self.backlog {
             return Err(format!("LS-2: backlog of {:?} is {backlog:?}, not {:?}", self.id, self.backlog));
+        }
+        let beside = self.in_flight.iter().filter(|call| call.beside).count();
+        if beside != self.beside {
+            return Err(format!(
+                "LS-2: {beside} calls of {:?} go on beside others, not {}",
+                self.id, self.beside
+            ));
         }
         let bytes: usize = self.in_flight.iter().map(|call| call.bytes).sum();
         if bytes != self.bytes {

@@ -14,7 +14,7 @@
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
 //! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
 //! [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all), [`pool`]
-//! (leases whose slots have state of their own),
+//! (leases whose slots have state of their own), [`guests`] (actors of others, and actors that others call),
 //! [`here`] (tasks that run in the client itself), [`programs`] (slots of other programs than the client's own).
 
 mod deaths;
@@ -23,6 +23,7 @@ mod dispatch;
 mod explain;
 mod functions;
 mod group;
+mod guests;
 mod head;
 mod here;
 mod lease;
@@ -42,18 +43,20 @@ mod tests;
 
 pub use explain::{TaskPlace, TaskStatus};
 pub use functions::Estimate;
+pub use guests::Card;
 pub use here::Here;
 pub use pool::{HistoryFull, PoolId, PoolSpec, Standing};
 pub use programs::name as program_name;
 pub use room::Waiting;
 pub use task::{
-    ActorDied, Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, PoolBroken, RetryOn, Spec,
-    TaskKey, Unplaceable, Within,
+    ActorDied, ActorGone, Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, PoolBroken,
+    RetryOn, Spec, TaskKey, Unplaceable, Within,
 };
 
 use crate::Tick;
 use functions::Functions;
 use group::Groups;
+use guests::Guests;
 use head::HeadLink;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
@@ -184,6 +187,7 @@ pub struct Client<Ticket> {
     programs: BTreeMap<ProgramId, Start>,
     sharing: Sharing,
     groups: Groups,
+    guests: Guests,
     pools: Pools<Ticket>,
     environment: Environment,
     environment_version: u64,
@@ -215,6 +219,7 @@ impl<Ticket: Clone> Client<Ticket> {
             programs: BTreeMap::new(),
             sharing: Sharing::default(),
             groups: Groups::default(),
+            guests: Guests::default(),
             pools: Pools::default(),
             environment: Environment::default(),
             environment_version: 0,
@@ -261,6 +266,13 @@ impl<Ticket: Clone> Client<Ticket> {
             | HeadToClient::Answer { .. }
             | HeadToClient::Ask { .. }
             | HeadToClient::Bye { .. } => {}
+            HeadToClient::Visiting { actor, lease, node, slot, secret } => {
+                self.on_visiting(now, actor, (lease, node, slot, secret), out);
+            }
+            HeadToClient::ActorGone { actor, why } => self.on_actor_gone(actor, why, out),
+            HeadToClient::ActorAway { actor, why } => self.on_actor_away(actor, why, out),
+            // The shell tells whoever waits for it.
+            HeadToClient::ActorKnown { .. } | HeadToClient::Found { .. } => {}
             HeadToClient::Waits { shape, why } => self.on_waits(shape, why, out),
         }
     }
@@ -273,6 +285,7 @@ impl<Ticket: Clone> Client<Ticket> {
             FromSlot::Hello { received } => self.on_resumed(now, key, received, out),
             FromSlot::Replies { first, replies } => self.on_replies(now, key, first, replies, out),
             FromSlot::Running { call } => self.on_running(now, key, call, out),
+            FromSlot::Begun { calls } => self.on_begun(now, key, &calls, out),
         }
     }
 
@@ -342,6 +355,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.closed = true;
         self.shapes = Shapes::default();
         self.groups = Groups::default();
+        self.guests = Guests::default();
         self.close_pools(out);
         self.waiting = Waiting::default();
         let mut count = 0;
@@ -431,6 +445,7 @@ impl<Ticket: Clone> Client<Ticket> {
             }
         }
         self.check_groups()?;
+        self.check_guests()?;
         self.check_pools()?;
         match self.tasks.iter().find(|(key, _)| places.get(&TaskKey(*key)) != Some(&1)) {
             Some((_, task)) => Err(format!("CL-2: {:?} is not in exactly one place", task.id)),

@@ -29,6 +29,11 @@ pub(super) struct Queue {
     pub in_flight: usize,
     /// The group that these are the tasks of, or of one member of it, by its shape.
     pub group: Option<ShapeKey>,
+    /// These are calls of an actor of somebody else's.
+    pub guest: bool,
+    /// An actor that others call lives in its slot; and it has none yet that they know.
+    pub hosts: bool,
+    pub homeless: bool,
     /// Nothing is sent yet: other members of the group are missing.
     pub gated: bool,
     /// The pool that these are the tasks of, if it is one.
@@ -66,6 +71,9 @@ impl Default for Queue {
             waits_for: String::new(),
             in_flight: 0,
             group: None,
+            guest: false,
+            hosts: false,
+            homeless: false,
             gated: false,
             pool: Kind::Plain,
             barrier: NO_BARRIER,
@@ -113,6 +121,11 @@ impl Queue {
     /// Whether something waits for leases of this shape: tasks, or a group for its members.
     pub fn is_hungry(&self) -> bool {
         self.length > 0 || self.wanted > self.leases.len() as u32 && (self.group.is_some() || self.is_pool())
+    }
+
+    /// Whether its leases come and go otherwise than by demand.
+    pub fn is_kept(&self) -> bool {
+        self.group.is_some() || self.guest || self.is_pool()
     }
 
     pub fn push(&mut self, task: TaskKey, priority: i32) {

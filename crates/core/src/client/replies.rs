@@ -1,6 +1,7 @@
 //! What slots answer.
 
 use super::shapes::ShapeKey;
+use super::task::Task;
 use super::{Client, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use paceline_proto::Seq;
@@ -101,6 +102,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         self.balance(now, shape, out);
         self.idle_changed(now, key, out);
+        self.end_visit_if_idle(shape, out);
     }
 
     /// A lease has room again.
@@ -117,13 +119,36 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some(running) = lease.in_flight().find(|other| other.seq == call) else { return };
         let task = &mut self.tasks[running.task.0];
         lease.long_running = Some(call);
-        if !task.started {
-            task.started = true;
-            if let Some(ticket) = task.ticket.clone() {
-                out.push(Effect::Started { ticket });
+        let shape = lease.shape;
+        note_started(task, out);
+        self.balance(now, shape, out);
+    }
+
+    /// These calls go on beside those that come after them, for which there is room again.
+    pub(super) fn on_begun(
+        &mut self,
+        now: Tick,
+        key: LeaseKey,
+        calls: &[Seq],
+        out: &mut Vec<Effect<Ticket>>,
+    ) {
+        let lease = &mut self.leases[key.0];
+        let shape = lease.shape;
+        for call in calls {
+            if let Some(task) = lease.set_beside(*call) {
+                note_started(&mut self.tasks[task.0], out);
             }
         }
-        let shape = lease.shape;
-        self.balance(now, shape, out);
+        self.shapes[shape].note(key, &mut self.leases[key.0]);
+        self.list(key);
+        self.fill(now, shape, out);
+    }
+}
+
+fn note_started<Ticket: Clone>(task: &mut Task<Ticket>, out: &mut Vec<Effect<Ticket>>) {
+    if !std::mem::replace(&mut task.started, true)
+        && let Some(ticket) = task.ticket.clone()
+    {
+        out.push(Effect::Started { ticket });
     }
 }

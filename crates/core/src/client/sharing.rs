@@ -123,6 +123,7 @@ impl<Ticket: Clone> Client<Ticket> {
             let why = queue.waits_for.clone();
             let outcome = NoRoom { needs: self.shapes.shape(shape).needs, why };
             self.finish_unplaced(key, Outcome::NoRoom(Box::new(outcome)), out);
+            self.end_visit_if_idle(shape, out);
             self.stir_pool(shape, out);
         }
     }

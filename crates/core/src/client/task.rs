@@ -3,7 +3,8 @@
 use super::LeaseKey;
 use super::shapes::ShapeKey;
 use paceline_proto::{
-    Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError, TaskId,
+    ActorId, Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError,
+    TaskId,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub enum Within {
     Member(u32),
     /// Those of the pool of this number, whose shape it is.
     Pool(u32),
+    /// That of this actor of somebody else's; the shape says nothing.
+    Guest(ActorId),
 }
 
 /// What makes a task run again, as long as it has retries left.
@@ -93,10 +96,27 @@ pub enum Outcome {
     Stopped {
         by: Box<str>,
     },
+    /// The actor that it is a call of is no more, or died while the call was there.
+    ActorGone(Box<ActorGone>),
+    /// Nobody knows what became of the actor that it is a call of. It has not run.
+    ActorAway {
+        actor: ActorId,
+        why: Box<str>,
+    },
     /// The task that submitted it waits, and may neither leave its CPUs to it nor run it itself.
     TooDeep {
         needs: Box<Resources>,
     },
+}
+
+/// Which actor is gone, and whether the call that ended with it had begun.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActorGone {
+    pub actor: ActorId,
+    pub ran: bool,
+    /// The death that ended the call, if one did.
+    pub charge: Option<Charge>,
+    pub why: Box<str>,
 }
 
 /// What no node can ever hold.

@@ -136,7 +136,7 @@ impl Head {
     }
 
     /// Unguessable without the secret, yet a pure function of it.
-    fn next_lease(&mut self) -> LeaseId {
+    pub(super) fn next_lease(&mut self) -> LeaseId {
         self.granted += 1;
         let hash = blake3::keyed_hash(&self.config.secret, &self.granted.to_le_bytes());
         let (id, _) = hash.as_bytes().split_first_chunk::<16>().expect("a hash is longer than an id");

@@ -3,18 +3,20 @@
 //! Owns: the calls that wait, which one runs, and every reply that the client has not acknowledged.
 //! Does not own: the socket, the functions, or how a call is run.
 //!
-//! A call is in one state at a time: waiting, then claimed or withdrawn, then answered.
+//! A call is in one state at a time: waiting, then claimed or withdrawn, then answered. One that was claimed may be
+//! *deferred*: it goes on, on another thread, while later ones are claimed, and is answered by its number.
 //!
 //! * SL-1: a call is claimed at most once, and never after it was withdrawn or cancelled.
 //! * SL-2: every call that arrived is answered once, withdrawn and cancelled ones too.
 //! * SL-3: calls are claimed in the order of their numbers.
 //! * SL-5: while the call that runs waits for others, every call behind it is given back, and so are those that come;
-//!   but not on a lease that keeps its calls.
+//!   unless the client said that they are for this slot alone.
+//! * SL-6: no call is claimed while as many are deferred as may be.
 //! * SL-4: a reply is kept until acknowledged, so a link that broke and came back loses none and repeats none.
 
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::{Bytes, FunctionId, LeaseId, Seq};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 #[cfg(test)]
@@ -29,17 +31,19 @@ pub enum Effect {
         bytes: Bytes,
     },
     Environment(Environment),
-    /// Make the call that runs stop.
+    /// Make a call stop: the one that runs, or one that was deferred.
     Interrupt {
         call: Seq,
     },
-    /// End this process now: the call that runs is not to go on.
+    /// End this process now: this call is not to go on.
     Die {
         call: Seq,
     },
 }
 
-#[derive(Default)]
+/// So many calls may go on beside each other unless the shell says otherwise.
+const MOST_DEFERRED: usize = 1000;
+
 pub struct Slot {
     lease: Option<LeaseId>,
     received: Seq,
@@ -53,7 +57,33 @@ pub struct Slot {
     sent: u64,
     announced: Option<Seq>,
     blocked: bool,
+    /// Calls that go on while others are claimed, and how many may.
+    deferred: BTreeSet<Seq>,
+    most_deferred: usize,
+    /// The client knows of deferred calls up to this one.
+    told: Seq,
     keeps: bool,
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot {
+            lease: None,
+            received: Seq::default(),
+            arrived: 0,
+            waiting: VecDeque::new(),
+            running: None,
+            unacked: VecDeque::new(),
+            unacked_from: 0,
+            sent: 0,
+            announced: None,
+            blocked: false,
+            deferred: BTreeSet::new(),
+            most_deferred: MOST_DEFERRED,
+            told: Seq::default(),
+            keeps: false,
+        }
+    }
 }
 
 impl Slot {
@@ -101,6 +131,8 @@ impl Slot {
         }
         self.keeps = hello.keeps;
         self.on_ack(hello.replies);
+        self.keeps = hello.keeps;
+        self.told = Seq::default();
         // What was sent over the link that broke may never have arrived.
         self.sent = self.unacked_from;
         effects.push(Effect::Send(FromSlot::Hello { received: self.received }));
@@ -136,16 +168,17 @@ impl Slot {
 
     fn on_cancel(&mut self, calls: &[Seq], effects: &mut Vec<Effect>) {
         self.drop_waiting(calls, Status::Cancelled);
-        if let Some(call) = self.running.filter(|running| calls.contains(running)) {
-            effects.push(Effect::Interrupt { call });
-        }
+        effects.extend(self.begun(calls).map(|call| Effect::Interrupt { call }));
     }
 
     fn on_kill(&mut self, calls: &[Seq], effects: &mut Vec<Effect>) {
         self.drop_waiting(calls, Status::Cancelled);
-        if let Some(call) = self.running.filter(|running| calls.contains(running)) {
-            effects.push(Effect::Die { call });
-        }
+        effects.extend(self.begun(calls).map(|call| Effect::Die { call }).take(1));
+    }
+
+    /// Those of these calls that have begun and not ended.
+    fn begun(&self, calls: &[Seq]) -> impl Iterator<Item = Seq> {
+        calls.iter().copied().filter(|call| self.running == Some(*call) || self.deferred.contains(call))
     }
 
     fn drop_waiting(&mut self, calls: &[Seq], status: Status) {
@@ -156,9 +189,9 @@ impl Slot {
         }
     }
 
-    /// The next call to run, which from now on cannot be withdrawn. None while one runs.
+    /// The next call to run, which from now on cannot be withdrawn. None while one runs, or too many go on beside it.
     pub fn claim(&mut self) -> Option<Call> {
-        if self.running.is_some() {
+        if !self.can_claim() {
             return None;
         }
         let call = self.waiting.pop_front()?;
@@ -166,9 +199,61 @@ impl Slot {
         Some(call)
     }
 
+    /// Whether [`Slot::claim`] would give a call.
+    pub fn can_claim(&self) -> bool {
+        self.running.is_none() && !self.waiting.is_empty() && self.deferred.len() < self.most_deferred
+    }
+
+    /// So many calls may be deferred at a time.
+    pub fn allow_deferred(&mut self, most: usize) {
+        self.most_deferred = most.max(1);
+    }
+
+    /// The claimed call goes on while others are claimed. False: it is of an earlier lease.
+    pub fn defer(&mut self, call: Seq) -> bool {
+        let runs = self.running == Some(call);
+        if runs {
+            self.running = None;
+            self.blocked = false;
+            self.deferred.insert(call);
+        }
+        runs
+    }
+
+    /// A deferred call has ended. False: it is of an earlier lease, and nobody hears of it.
+    pub fn answer(&mut self, reply: Reply) -> bool {
+        let known = self.deferred.remove(&reply.seq);
+        if known {
+            self.push_reply(reply);
+        }
+        known
+    }
+
+    /// How many of them there may be.
+    pub fn most_deferred(&self) -> usize {
+        self.most_deferred
+    }
+
+    /// How many calls go on that were deferred.
+    pub fn deferred(&self) -> usize {
+        self.deferred.len()
+    }
+
+    /// Tell the client which calls go on beside others, each once.
+    pub fn announce_deferred(&mut self) -> Option<FromSlot> {
+        let calls: Vec<Seq> = self.deferred.range(self.told.next()..).copied().collect();
+        self.told = *calls.last()?;
+        Some(FromSlot::Begun { calls })
+    }
+
+    /// Whether the client's calls are for this slot alone.
+    pub fn keeps(&self) -> bool {
+        self.keeps
+    }
+
     /// The call that runs waits for others: what waits behind it can go elsewhere.
     pub fn block(&mut self) {
-        if self.running.is_some() {
+        if self.running.is_some() && !self.keeps {
             self.blocked = true;
             self.give_back();
         }
@@ -252,10 +337,16 @@ impl Slot {
         {
             return Err(format!("SL-3: {:?} waits behind the later {running:?}", next.seq));
         }
+        if let (Some(deferred), Some(next)) = (self.deferred.last(), self.waiting.front())
+            && next.seq <= *deferred
+        {
+            return Err(format!("SL-3: {:?} waits behind the later {deferred:?}", next.seq));
+        }
         if self.sent < self.unacked_from || self.sent > self.reply_count() {
             return Err(format!("SL-4: {} sent of {} replies", self.sent, self.reply_count()));
         }
-        let answered = self.reply_count() + self.waiting.len() as u64 + u64::from(self.running.is_some());
+        let begun = self.deferred.len() as u64 + u64::from(self.running.is_some());
+        let answered = self.reply_count() + self.waiting.len() as u64 + begun;
         if answered != self.arrived {
             return Err(format!("SL-2: {} calls came, {answered} are accounted for", self.arrived));
         }

@@ -153,3 +153,67 @@ fn a_long_call_is_announced_once() {
     assert_eq!(slot.0.announce_running(), Some(FromSlot::Running { call: Seq(1) }));
     assert_eq!(slot.0.announce_running(), None);
 }
+
+#[test]
+fn deferred_calls_are_answered_in_any_order_while_others_run() {
+    let mut slot = Bench::new();
+    slot.take(run([1, 2, 3]));
+    for seq in [1, 2] {
+        assert_eq!(slot.0.claim().unwrap().seq, Seq(seq), "SL-3: they begin in order");
+        assert!(slot.0.defer(Seq(seq)));
+        slot.0.check().unwrap();
+    }
+    slot.take(ToSlot::Withdraw { calls: vec![Seq(1), Seq(2)] });
+    assert_eq!(slot.sent(), None, "SL-1: what has begun is not given back");
+    assert_eq!(slot.run_next(), 3);
+    for seq in [2, 1] {
+        assert!(slot.0.answer(reply(seq, Status::Value)));
+        slot.0.check().unwrap();
+    }
+    assert!(!slot.0.answer(reply(1, Status::Value)), "SL-2: once");
+    assert_eq!(slot.sent(), Some((0, vec![(3, Status::Value), (2, Status::Value), (1, Status::Value)])));
+}
+
+#[test]
+fn only_so_many_calls_are_deferred() {
+    let mut slot = Bench::new();
+    slot.0.allow_deferred(2);
+    slot.take(run([1, 2, 3]));
+    for seq in [1, 2] {
+        slot.0.claim().unwrap();
+        slot.0.defer(Seq(seq));
+    }
+    assert_eq!(slot.0.claim(), None, "SL-6");
+    slot.0.answer(reply(2, Status::Value));
+    assert_eq!(slot.0.claim().unwrap().seq, Seq(3));
+}
+
+#[test]
+fn a_deferred_call_is_told_once_on_a_link_and_stops_when_cancelled() {
+    let mut slot = Bench::new();
+    slot.take(run([1, 2, 3]));
+    for seq in [1, 2] {
+        slot.0.claim().unwrap();
+        slot.0.defer(Seq(seq));
+    }
+    assert_eq!(slot.0.announce_deferred(), Some(FromSlot::Begun { calls: vec![Seq(1), Seq(2)] }));
+    assert_eq!(slot.0.announce_deferred(), None);
+    slot.take(ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 0, keeps: true }));
+    assert_eq!(slot.0.announce_deferred(), Some(FromSlot::Begun { calls: vec![Seq(1), Seq(2)] }));
+    let effects = slot.take(ToSlot::Cancel { calls: vec![Seq(2), Seq(3)] });
+    assert_eq!(effects, [Effect::Interrupt { call: Seq(2) }]);
+    assert_eq!(slot.take(ToSlot::Kill { calls: vec![Seq(1)] }), [Effect::Die { call: Seq(1) }]);
+}
+
+#[test]
+fn calls_for_this_slot_alone_are_not_given_back() {
+    let mut slot = Bench::new();
+    slot.take(ToSlot::Hello(Hello { client: ClientId(1), lease: LEASE, replies: 0, keeps: true }));
+    slot.take(run([1, 2]));
+    slot.0.claim().unwrap();
+    slot.0.block();
+    slot.take(run([3]));
+    assert_eq!(slot.sent(), None, "SL-5");
+    slot.0.finish(reply(1, Status::Value));
+    assert_eq!([slot.run_next(), slot.run_next()], [2, 3]);
+}

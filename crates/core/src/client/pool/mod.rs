@@ -141,7 +141,7 @@ impl<Ticket: Clone> Client<Ticket> {
         PoolId { shape, number }
     }
 
-    fn pool_key(&self, id: &PoolId) -> Option<ShapeKey> {
+    pub(super) fn pool_key(&self, id: &PoolId) -> Option<ShapeKey> {
         let key = self.shapes.find(&id.shape)?;
         self.pools.open.get(&key).filter(|pool| pool.number == id.number).map(|_| key)
     }
@@ -150,6 +150,7 @@ impl<Ticket: Clone> Client<Ticket> {
     pub fn close_pool(&mut self, id: &PoolId, out: &mut Vec<Effect<Ticket>>) {
         let Some(key) = self.pool_key(id) else { return };
         self.end_pool(key, &Outcome::Cancelled, out);
+        self.end_hosted(key, &Outcome::Cancelled, out);
         let pool = self.pools.open.remove(&key).expect("found above");
         self.pools.nonces.push(pool.nonce);
     }
@@ -283,7 +284,8 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// Whether tasks of this queue have slots without the head.
     pub(super) fn goes_on_alone(&self, shape: ShapeKey) -> bool {
-        self.is_in_whole_group(shape) || self.shapes[shape].is_pool() && !self.shapes[shape].leases.is_empty()
+        let queue = &self.shapes[shape];
+        self.is_in_whole_group(shape) || (queue.is_pool() || queue.guest) && !queue.leases.is_empty()
     }
 
     /// A task was taken out of the queue of a pool: what waited behind it may be due.
@@ -366,6 +368,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// From now on the pool is broken, and whatever is submitted to it ends like this.
     fn break_pool(&mut self, key: ShapeKey, outcome: Outcome, out: &mut Vec<Effect<Ticket>>) {
         self.end_pool(key, &outcome, out);
+        self.end_hosted(key, &outcome, out);
         if let Some(pool) = self.pools.open.get_mut(&key) {
             pool.broken = Some(outcome);
         }
@@ -409,7 +412,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.fill(now, shape, out);
             return false;
         }
-        if self.shapes[shape].attentive {
+        if self.shapes[shape].attentive || self.shapes[shape].homeless {
             self.release_dry(shape, out);
             self.pool_changed(shape, out);
         }
@@ -437,6 +440,9 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// Slots have come, gone or applied something: tell those who wait for that.
     pub(super) fn pool_changed(&mut self, key: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
+        if self.shapes[key].hosts {
+            self.follow_actor(key, out);
+        }
         let Some(pool) = self.pools.open.get(&key) else { return };
         if pool.updates.is_empty() && pool.ready.is_empty() && pool.drained.is_empty() {
             self.shapes[key].attentive = pool.finished;
@@ -472,7 +478,12 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     fn is_prepared(&self, key: ShapeKey, lease: &Lease) -> bool {
+        lease.link == LinkState::Up && self.has_applied_all(key, lease)
+    }
+
+    /// The same, whether or not it can be talked to just now.
+    pub(super) fn has_applied_all(&self, key: ShapeKey, lease: &Lease) -> bool {
         let sent = self.pools.open.get(&key).map_or(0, |pool| pool.sent);
-        lease.link == LinkState::Up && lease.preparing == 0 && lease.standing == sent
+        lease.preparing == 0 && lease.standing == sent
     }
 }

@@ -1,0 +1,167 @@
+"""Calls of an object that go on beside each other: in an event loop, or on threads.
+
+Owns: the threads, and how a call of theirs is stopped. The main thread begins each call here in the order in which it
+came, and the core takes the answer from whichever thread has it.
+
+* OV-1: calls start in the order in which they came.
+* OV-2: every call that was begun is answered once, whatever its code raises.
+* OV-3: an object with coroutines lives in the event loop's thread with all it has: its constructor, its plain methods
+  and its attributes run there, too, so that nothing else runs between one `await` and the next.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar
+
+from paceline import _native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from typing import Any, Protocol
+
+    from paceline._native import Beside
+
+    class Overlap(Protocol):
+        builds: bool
+
+        def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]: ...
+
+
+# How many coroutines of one object may go on at a time, unless it says otherwise.
+COROUTINES = 1000
+
+running: ContextVar[tuple[int, int]] = ContextVar("running")
+"""Task and attempt of the call that this code belongs to."""
+
+
+class Wrapped:
+    """A function whose calls go on elsewhere. The core sees `_pl_begin` and calls that instead."""
+
+    def __init__(self, function: Callable[..., Any], begin: Callable[[Beside], None]) -> None:
+        self._function = function
+        self._pl_begin = begin
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+class Loop:
+    """An event loop with a thread of its own."""
+
+    builds = True
+
+    def __init__(self, concurrency: int) -> None:
+        import asyncio
+
+        _native.allow_overlap(concurrency if concurrency > 1 else COROUTINES)
+        self._loop = asyncio.new_event_loop()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        _start("paceline-loop", self._run)
+        _start("paceline-stops", _watch, self._stop)
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return Wrapped(function, self._begin)
+
+    def _begin(self, call: Beside) -> None:
+        self._loop.call_soon_threadsafe(self._add, call)
+
+    def _run(self) -> None:
+        import asyncio
+
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _add(self, call: Beside) -> None:
+        task = self._loop.create_task(self._work(call))
+        self._tasks[call.number] = task
+
+    async def _work(self, call: Beside) -> None:
+        running.set((call.task, call.attempt))
+        try:
+            value = call.apply()
+            if hasattr(value, "__await__"):
+                value = await value
+            call.answer(value)
+        except BaseException as error:
+            # Whatever it is: the caller hears of it, and the loop goes on.
+            call.fail(error)
+        finally:
+            self._tasks.pop(call.number, None)
+
+    def _stop(self, number: int) -> None:
+        self._loop.call_soon_threadsafe(self._cancel, number)
+
+    def _cancel(self, number: int) -> None:
+        task = self._tasks.get(number)
+        if task is not None:
+            task.cancel()
+
+
+class Threads:
+    """So many threads, started as they are needed."""
+
+    builds = False
+
+    def __init__(self, count: int) -> None:
+        from queue import SimpleQueue
+
+        _native.allow_overlap(count)
+        self._count = count
+        self._threads = 0
+        self._calls: SimpleQueue[Beside] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._at_work: dict[int, int] = {}
+        _start("paceline-stops", _watch, self._stop)
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return Wrapped(function, self._begin)
+
+    def _begin(self, call: Beside) -> None:
+        self._calls.put(call)
+        with self._lock:
+            needed = self._threads < self._count and self._calls.qsize() > 0
+            self._threads += needed
+        if needed:
+            _start(f"paceline-call-{self._threads}", self._run)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._work(self._calls.get())
+            except KeyboardInterrupt:
+                continue  # meant for a call that had just ended
+
+    def _work(self, call: Beside) -> None:
+        thread = threading.get_ident()
+        running.set((call.task, call.attempt))
+        try:
+            with self._lock:
+                self._at_work[call.number] = thread
+            value = call.apply()
+            self._leave(call)
+            call.answer(value)
+        except BaseException as error:
+            self._leave(call)
+            call.fail(error)
+
+    def _leave(self, call: Beside) -> None:
+        with self._lock:
+            self._at_work.pop(call.number, None)
+
+    def _stop(self, number: int) -> None:
+        with self._lock:
+            thread = self._at_work.get(number)
+            if thread is not None:
+                _native.interrupt_thread(thread)
+
+
+def _watch(stop: Callable[[int], None]) -> None:
+    while True:
+        stop(_native.next_stop())
+
+
+def _start(name: str, target: Callable[..., None], *args: Any) -> None:
+    threading.Thread(name=name, target=target, args=args, daemon=True).start()
