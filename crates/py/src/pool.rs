@@ -147,7 +147,13 @@ impl Pool {
             wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
             within: Within::Pool(self.id.number),
         };
-        Function { session: self.session.clone(), submission, name: Arc::from(name), wire: Wire::Pickle }
+        Function {
+            session: self.session.clone(),
+            submission,
+            name: Arc::from(name),
+            wire: Wire::Pickle,
+            visit: None,
+        }
     }
 
     /// Node, slot, and whether it has run all standing calls.
