@@ -13,6 +13,11 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SAYS = {
     "demo": ("first result after", "calls a second"),
     "errors": ("ZeroDivisionError", "SlotDied", "still running: 49"),
+    "from_cluster_workers": (
+        "longest way below 10,000: from 6171 in 261 steps",
+        "the first ten: 0 1 7 2 5 8 16 3 19 6",
+        "a job that fails: TypeError",
+    ),
     "futures": ("slowest", "all done: 285"),
     "lazy": ("first five primes above a million: 1000003, 1000033, 1000037, 1000039, 1000081",),
     "quickstart": ("one call: 49", "a hundred calls: 328350"),
