@@ -260,7 +260,7 @@ def destroy(actor: Actor[Any]) -> None:
 
 
 def get_actor(name: str, *, cluster: Cluster | None = None) -> Actor[Any]:
-    """The actor of this name, which this or another program of the cluster has made. Raises `ActorNotFound`.
+    """The actor of this name, which this or another program of the cluster has made. Raises `NoSuchActor`.
 
     >>> import paceline as pl
     >>> @pl.remote

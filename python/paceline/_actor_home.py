@@ -119,7 +119,7 @@ class Home:
 
     def gone(self) -> errors.PacelineError:
         """The error for calls after the end."""
-        return errors.ActorDied(actor=self.about.name, why=self.ended or "it has ended", ran=False)
+        return errors.ActorDied(function=self.about.name, why=self.ended or "it has ended", ran=False)
 
     def where(self) -> str:
         return self.ended or "elsewhere"
@@ -129,8 +129,9 @@ class Home:
         return self.identity, tuple(self.about), self.timeout
 
     def destroy(self) -> None:
-        self.ended = self.ended or "it was destroyed"
-        self.session.actor_gone(self.identity, "it was destroyed")
+        if self.ended is None:
+            self.function(objects.LEAVE).submit((), {})
+            self.ended = "it was destroyed"
 
 
 class OwnHome(Home):
@@ -151,9 +152,7 @@ class OwnHome(Home):
 
     def _tell(self) -> None:
         """Let the cluster know of the actor, so that others can visit it."""
-        import _pickle
-
-        self.session.host_actor(self.source, self.identity, self.name, _pickle.dumps((tuple(self.about), self.timeout)))
+        self.source.host(self.identity, name=self.name, about=told(self.about, self.timeout))
         self._shared = True
 
     def share(self) -> tuple[Any, ...]:
@@ -172,8 +171,6 @@ class OwnHome(Home):
 
     def destroy(self) -> None:
         self.ended = self.ended or "it was destroyed"
-        if self._shared:
-            self.session.actor_gone(self.identity, "it was destroyed")
         self.source.close()
 
     def __del__(self) -> None:
@@ -247,6 +244,13 @@ def visit(identity: bytes, about: tuple[Any, ...], timeout: float | None) -> Hom
     return Home(session, session.visit(identity), About(*about), identity, timeout)
 
 
+def told(about: About, timeout: float | None) -> bytes:
+    """What others are told of an actor that has a name."""
+    import _pickle
+
+    return _pickle.dumps((tuple(about), timeout))
+
+
 def find(name: str, cluster: Cluster | None) -> Home:
     """The actor of this name."""
     import _pickle
@@ -254,7 +258,7 @@ def find(name: str, cluster: Cluster | None) -> Home:
     session = (cluster or _cluster.current())._connected()
     found = session.find_actor(name)
     if found is None:
-        raise errors.ActorNotFound(name)
-    identity, told = found
-    known, timeout = _pickle.loads(told)
+        raise errors.NoSuchActor(name)
+    identity, card = found
+    known, timeout = _pickle.loads(card)
     return Home(session, session.visit(identity), About(*known), identity, timeout)
