@@ -131,6 +131,7 @@ __all__ = [
     "WrongArguments",
     "__version__",
     "as_completed",
+    "broadcast",
     "call",
     "cancel",
     "connect",

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from paceline._actor_home import Home
     from paceline._cluster import Cluster
-    from paceline._native import Future, Session
+    from paceline._future import Future
+    from paceline._native import Session
     from paceline._placement import Placement
 
     T = TypeVar("T")
@@ -92,9 +93,10 @@ class ActorClass(_Typed[T]):
         home = self._begin(args, kwargs)
         try:
             self._awaited(home).call((), {})
+            return Actor(home)
         except PoolBroken as broken:
-            raise _cause(broken) from None
-        return Actor(home)
+            error = _cause(broken)
+        raise error
 
     def submit(self, *args: Any, **kwargs: Any) -> ActorFuture[T]:
         """As a call, without waiting: a future of the actor.
@@ -143,11 +145,12 @@ class ActorClass(_Typed[T]):
     def _detached(
         self, session: Session, payload: bytes, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Home:
-        from paceline import _detached
+        from importlib import import_module
+
         from paceline._actor_home import told, visit
 
         options = self._options
-        identity = _detached.create(
+        identity: bytes = import_module("paceline._detached").create(
             session, payload, name, args, kwargs, options, told(self._about, options["timeout"])
         )
         return visit(identity, tuple(self._about), options["timeout"])

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from typing import Any, NamedTuple
 
     from paceline._cluster import Cluster
-    from paceline._native import Function, Future, Pool, Session
+    from paceline._future import Future
+    from paceline._native import Function, Pool, Session
 else:
     from collections import namedtuple
 

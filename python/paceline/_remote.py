@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         """What `remote` with options is."""
 
         @overload
-        def __call__(self, kind: type[S], /) -> ActorClass[S]: ...
+        def __call__(self, kind: type[S], /) -> ActorClass[S]: ...  # type: ignore[overload-overlap]
         @overload
         def __call__(self, function: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 
@@ -352,7 +352,7 @@ class RemoteMethod(_Generic[P, R]):
 
 
 @overload
-def remote(kind: type[S], /) -> ActorClass[S]: ...
+def remote(kind: type[S], /) -> ActorClass[S]: ...  # type: ignore[overload-overlap]
 @overload
 def remote(function: Callable[P, R], /) -> RemoteFunction[P, R]: ...  # noqa: F811
 @overload

@@ -7,10 +7,13 @@ import gc
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,7 +55,7 @@ class Counter:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def opened(self) -> Any:
-        return open(os.devnull)
+        return threading.Lock()
 
     @property
     def double(self) -> int:
@@ -548,17 +551,59 @@ def test_a_name_finds_its_actor(cluster: pl.Cluster) -> None:
 def test_resources_are_the_actors(cluster: pl.Cluster) -> None:
     with pytest.raises(pl.NoResources):
         Counter.options(cpus=99)()
+    first = Counter.options(cpus=2)()
     with pytest.raises(pl.NoResources):
-        keep = [Counter.options(cpus=2)(), Counter.options(cpus=2, wait=0.3)()]
-        del keep
+        Counter.options(cpus=2, wait=0.3)()
+    assert first.add() == 1
 
 
 def test_without_a_cluster_it_says_so() -> None:
     script = (
         "import paceline as pl\n@pl.remote\nclass A: ...\ntry:\n    A()\nexcept pl.NotConnected as e:\n    print(e)"
     )
-    import subprocess
-    import sys
-
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert "not connected" in done.stdout, done.stderr
+
+
+def test_a_future_of_an_actor_call_can_be_asked_again(cluster: pl.Cluster) -> None:
+    actor = Counter()
+    future = actor.sleep.submit(0.3)
+    assert not future.done()
+    with pytest.raises(TimeoutError):
+        future.result(timeout=0.01)
+    assert future.result(timeout=10) == 0.3
+    assert future.done()
+    assert future.result() == 0.3
+
+
+MODULE = """
+import os
+import paceline as pl
+
+pl.connect(cpus=2)
+
+@pl.remote(cpus=0)
+class Early:
+    def __init__(self):
+        self.pid = os.getpid()
+    def ask(self):
+        return self.pid
+
+early = Early()
+"""
+
+PROGRAM = """
+import early_actor as module
+import paceline as pl
+assert module.early.ask() == module.early.pid
+assert module.Early().ask() != module.early.ask()
+print("fine")
+"""
+
+
+def test_a_module_that_makes_an_actor_as_it_is_loaded_does_not_in_slots(tmp_path: Path) -> None:
+    (tmp_path / "early_actor.py").write_text(MODULE)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "fine\n", done.stderr
