@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActorDied",
+    "ActorRefused",
     "ActorUnavailable",
     "ArgumentNotSerializable",
     "ClusterClosed",
@@ -27,6 +28,7 @@ __all__ = [
     "HeadLost",
     "HistoryFull",
     "NoResources",
+    "NoSuchActor",
     "NoSuchFunction",
     "NoSuchHardware",
     "NodeLost",
