@@ -31,12 +31,14 @@ if TYPE_CHECKING:
         start_head,
         start_node,
     )
+    from paceline._executor import Executor
     from paceline._export import export
     from paceline._future import Future
     from paceline._group import Group, group
     from paceline._map import map
     from paceline._native import __version__
     from paceline._placement import Placement
+    from paceline._pool import Pool
     from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
     from paceline._submitter import Submitter
@@ -85,6 +87,7 @@ __all__ = [
     "ConnectionFailed",
     "Current",
     "Daemon",
+    "Executor",
     "FunctionNotSerializable",
     "Future",
     "Group",
@@ -104,6 +107,7 @@ __all__ = [
     "Placement",
     "PoisonTask",
     "PoolBroken",
+    "Pool",
     "Program",
     "ProgramNotStarted",
     "QueueFull",
@@ -148,9 +152,11 @@ _HOMES = {
     "LocalCluster": "_daemons",
     "cancel": "_cancelling",
     "current": "_current",
+    "Executor": "_executor",
     "Future": "_future",
     "Group": "_group",
     "Placement": "_placement",
+    "Pool": "_pool",
     "Program": "_program",
     "RemoteFunction": "_remote",
     "Submitter": "_submitter",

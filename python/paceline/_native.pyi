@@ -67,8 +67,12 @@ class Function:
         star: bool,
         chunksize: int | None,
         progress: Callable[[int], object] | None,
+        whole: bool = False,
     ) -> list[Any]:
-        """Results in input order. `progress` is called from the calling thread with the number of items done."""
+        """Results in input order. `progress` is called from the calling thread with the number of items done.
+
+        With `whole`, a task that fails ends nothing: the first error is raised when all have ended.
+        """
     def imap(self, items: Iterable[Any], star: bool, chunksize: int, ordered: bool, lookahead: int) -> Results:
         """Lazy results. At most `lookahead` items are pulled beyond the results already taken."""
 
