@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-import sys
 import threading
 import time
 import weakref
@@ -117,7 +116,6 @@ class Executor(concurrent.futures.Executor):
         }
         self._lock = threading.Lock()
         self._shut = False
-        self._broken: BaseException | None = None
         self._shipper: Shipper | None = None
         self._known: dict[int, Any] = {}
         _executors.add(self)
@@ -137,6 +135,8 @@ class Executor(concurrent.futures.Executor):
             future = known[2].submit(args, kwargs)
         except Exception as error:
             return self._refused(error)
+        if future.done():
+            self._check()
         future.__class__ = ExecutorFuture
         ready: concurrent.futures.Future[R] = future
         return ready
@@ -201,11 +201,11 @@ class Executor(concurrent.futures.Executor):
             return
         shipper.forget()
         if cancel_futures:
-            shipper.native.cancel_waiting()
+            # As many as may run count as begun, and one more: so it is with the standard library's.
+            shipper.native.cancel_waiting(self._max_workers + 1)
         shipper.native.finish()
         if wait:
-            shipper.native.join(None)
-            _working.discard(shipper.native)
+            _join(shipper.native)
 
     def _kill(self) -> None:
         """End the executor with all that runs in it."""
@@ -216,7 +216,6 @@ class Executor(concurrent.futures.Executor):
         if shipper is not None:
             shipper.forget()
             shipper.native.close()
-            _working.discard(shipper.native)
 
     def __repr__(self) -> str:
         state = "broken" if self._broken else "shut down" if self._shut else "open"
@@ -227,8 +226,23 @@ class Executor(concurrent.futures.Executor):
 
     def __del__(self) -> None:
         shipper = getattr(self, "_shipper", None)
-        if shipper is not None and not self._shut:
+        if shipper is not None:
             shipper.native.finish()
+            _left.append(shipper.native)
+            _forget_idle()
+
+    @property
+    def _broken(self) -> BaseException | None:
+        return None if self._shipper is None else self._shipper.native.broken()
+
+    def _check(self) -> None:
+        """A call that was done at once: it was not taken if the executor is broken or shut down."""
+        broken = self._broken
+        if broken is not None:
+            other = _translated(broken)
+            raise other from other.__cause__
+        if self._shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
 
     def _submit(
         self, how: Callable[[Any], tuple[Any, tuple[Any, ...]]], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -238,6 +252,8 @@ class Executor(concurrent.futures.Executor):
             future = handle.submit((*before, *args), kwargs)
         except Exception as error:
             return self._refused(error)
+        if future.done():
+            self._check()
         future.__class__ = ExecutorFuture
         ready: concurrent.futures.Future[Any] = future
         return ready
@@ -245,8 +261,6 @@ class Executor(concurrent.futures.Executor):
     def _shipped(self) -> Shipper:
         """The pool of this executor, opened when it is first used."""
         with self._lock:
-            if self._broken is not None:
-                raise _translated(self._broken)
             if self._shut or _ended:
                 why = "interpreter shutdown" if _ended else "shutdown"
                 raise RuntimeError(f"cannot schedule new futures after {why}")
@@ -258,8 +272,6 @@ class Executor(concurrent.futures.Executor):
     def _open(self) -> Shipper:
         native = open_pool(self._cluster, self._max_workers, self._options)
         prepare(native, self._first, plainly=False)
-        _forget_idle()
-        _working.add(native)
         return Shipper(native, self._cluster._refresh)
 
     def _refused(self, error: Exception) -> concurrent.futures.Future[Any]:
@@ -274,8 +286,6 @@ class Executor(concurrent.futures.Executor):
         if self._shut:
             raise RuntimeError("cannot schedule new futures after shutdown") from None
         other = _translated(error)
-        if other is not error:
-            self._broken = error
         raise other from other.__cause__
 
 
@@ -342,8 +352,8 @@ def _flat(results: Iterator[Any]) -> Iterator[Any]:
 
 
 _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
-_working: set[_native.Pool] = set()
-"""Pools of executors that may have work left, also of executors that were forgotten (EX-2, EX-4)."""
+_left: list[_native.Pool] = []
+"""Pools of executors that were forgotten, and may have work left (EX-4)."""
 _ended = False
 _watching = False
 
@@ -361,28 +371,42 @@ def _watch_end() -> None:
 def _at_end() -> None:
     global _ended
     _ended = True
+    working = _left[:]
     for executor in list(_executors):
         executor._known = {}
-    for native in list(_working):
+        if executor._shipper is not None:
+            working.append(executor._shipper.native)
+    for native in working:
         try:
             native.finish()
-            native.join(None)
+            _join(native)
         except KeyboardInterrupt:
             native.close()
-        except Exception as error:
-            print(f"paceline: an executor did not finish its work: {error}", file=sys.stderr)
-    _working.clear()
+    _left.clear()
 
 
 def _after_fork() -> None:
     # Pools are their parent's. An executor that is used here opens one of its own.
-    _working.clear()
+    _left.clear()
     for executor in list(_executors):
         executor._lock = threading.Lock()
         executor._shipper = None
         executor._known = {}
 
 
+def _join(native: _native.Pool) -> None:
+    """Wait until everything has ended. That the executor is broken, its futures say."""
+    try:
+        if not native.closed:
+            native.join(None)
+    except PacelineError:
+        return
+
+
 def _forget_idle() -> None:
-    for native in [native for native in _working if native.closed]:
-        _working.discard(native)
+    for native in _left[:]:
+        try:
+            if native.closed or native.join(0):
+                _left.remove(native)
+        except (PacelineError, ValueError):
+            continue  # it is broken and ends with the program, or another thread was quicker

@@ -154,6 +154,8 @@ class Pool:
         """
     def cancel_waiting(self) -> int:
         """Cancel what has not begun as far as is known. Says how many calls that were."""
+    def cancel_waiting(self, keep: int = 0) -> int:
+        """Cancel what has not begun as far as is known, but for the `keep` oldest. Says how many calls that were."""
     def broken(self) -> BaseException | None:
         """What has broken the pool."""
     def finish(self) -> None:

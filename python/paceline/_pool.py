@@ -243,14 +243,15 @@ class Pool:
             raise ValueError("Pool is still running")
         if self._state not in (CLOSE, TERMINATE):
             raise ValueError("In unknown state")
-        if self._state == CLOSE:
-            for lazy in list(self._lazy):
-                lazy.submit_all()
-            native = self._shipper.native
-            if self._first[0] is not None and not native.closed:
-                native.ready(self._processes, START)
-            native.finish()
-        self._shipper.native.join(None)
+        native = self._shipper.native
+        if self._state == TERMINATE or native.closed:
+            return  # what ran has ended with its slot
+        for lazy in list(self._lazy):
+            lazy.submit_all()
+        if self._first[0] is not None:
+            native.ready(self._processes, START)
+        native.finish()
+        native.join(None)
 
     def __enter__(self) -> Pool:
         self._running()

@@ -88,9 +88,8 @@ def prepare(native: Pool, first: tuple[Callable[..., object] | None, tuple[Any, 
     """Have every slot begin with this initializer and its arguments."""
     process = sys.modules.get("multiprocessing.process")
     key = None if process is None else bytes(process.current_process().authkey)
-    if first[0] is not None or plainly or key is not None:
-        name = "initializer" if first[0] is None else name_of(first[0])
-        native.prepare(pack(pools.begin)[0], name, (*first, plainly, key), {})
+    name = "initializer" if first[0] is None else name_of(first[0])
+    native.prepare(pack(pools.begin)[0], name, (*first, plainly, key), {})
 
 
 def is_fixed(function: object) -> bool:

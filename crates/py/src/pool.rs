@@ -182,6 +182,9 @@ impl Pool {
 
     fn cancel_waiting(&self) -> usize {
         self.session.cancel_waiting(&self.id)
+    #[pyo3(signature = (keep=0))]
+    fn cancel_waiting(&self, keep: usize) -> usize {
+        self.session.cancel_waiting(&self.id, keep)
     }
 
     /// What has broken the pool.

@@ -6,6 +6,10 @@ Owns: the call that every slot of theirs begins with, and the ways in which a fu
 
 from __future__ import annotations
 
+import os
+
+from paceline._slot import PLAINLY
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,8 +19,13 @@ if TYPE_CHECKING:
 def begin(
     initializer: Callable[..., object] | None, args: tuple[Any, ...], plainly: bool, key: bytes | None
 ) -> None:
-    """The standing call. With `plainly`, results that plain pickle refuses are refused here too. `key` is what opens the
+    """The standing call, which makes the output of this slot the client's own, without a prefix. With `plainly`, results that plain pickle refuses are refused here too. `key` is what opens the
     managers of `multiprocessing` that the client has, so that their proxies work in calls."""
+    for stream in (1, 2):
+        try:
+            os.write(stream, PLAINLY)
+        except OSError:
+            pass  # it is closed, and nothing will come
     if key is not None:
         from multiprocessing.process import current_process
 
