@@ -11,9 +11,19 @@ from __future__ import annotations
 import multiprocessing.pool
 from concurrent.futures import process
 from pickle import PicklingError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline import errors
+
+if TYPE_CHECKING:
+
+    class _MaybeEncodingError(Exception): ...
+else:
+    _MaybeEncodingError = multiprocessing.pool.MaybeEncodingError
+
+# Not in the stubs of the standard library, or otherwise.
+_ExecutorTraceback: Any = vars(process)["_RemoteTraceback"]
+_PoolTraceback: Any = vars(multiprocessing.pool)["RemoteTraceback"]
 
 
 class ExecutorBroken(errors.PoolBroken, process.BrokenProcessPool):
@@ -44,7 +54,7 @@ class ResultUnsendable(errors.ResultNotSerializable, PicklingError):
     """A result could not be pickled in its slot."""
 
 
-class ResultNotEncoded(errors.ResultNotSerializable, multiprocessing.pool.MaybeEncodingError):
+class ResultNotEncoded(errors.ResultNotSerializable, _MaybeEncodingError):
     """A result could not be pickled in its slot. `exc` says why, and `value` what it was."""
 
 
@@ -66,7 +76,7 @@ def for_executor(error: BaseException) -> BaseException:
         kind = ResultUnsendable if remote else ResultUnreadable
     other = error if kind is None else _as(error, kind)
     if remote:
-        _explain(other, process._RemoteTraceback(_text(error)))  # type: ignore[attr-defined]
+        _explain(other, _ExecutorTraceback(_text(error)))
     return other
 
 
@@ -78,7 +88,7 @@ def for_pool(error: BaseException) -> BaseException:
     if type(error) is errors.ResultNotSerializable:
         other = _as(error, ResultNotEncoded)
         other.__dict__.update(exc=repr(error), value=error.path or "result")
-    _explain(other, multiprocessing.pool.RemoteTraceback(_text(error)))
+    _explain(other, _PoolTraceback(_text(error)))
     return other
 
 

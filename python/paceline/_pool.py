@@ -97,7 +97,7 @@ class Pool:
         _watch_end()
         _pools.add(self)
 
-    def apply(self, func: Callable[..., R], args: Iterable[Any] = (), kwds: Mapping[str, Any] = {}) -> R:  # noqa: B006
+    def apply(self, func: Callable[..., R], args: Iterable[Any] = (), kwds: Mapping[str, Any] = {}) -> R:
         """Call the function in a slot, and return its value.
 
         >>> import paceline as pl
@@ -142,7 +142,7 @@ class Pool:
         self,
         func: Callable[..., R],
         args: Iterable[Any] = (),
-        kwds: Mapping[str, Any] = {},  # noqa: B006
+        kwds: Mapping[str, Any] = {},
         callback: Callable[[R], object] | None = None,
         error_callback: Callable[[BaseException], object] | None = None,
     ) -> AsyncResult[R]:
@@ -328,7 +328,7 @@ _watching = False
 
 
 def _watch_end() -> None:
-    """Ask, once, to be told of the end of the program and of forks. Comes after the cluster has, and so before it at the
+    """Ask, once, to be told of the end of the program and of forks. The cluster has before, and so comes after at the
     end."""
     global _watching
     if not _watching:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any, Generic, TypeVar
 
-    from paceline._future import Future
     from paceline._native import Function
 
     R = TypeVar("R")
@@ -224,9 +223,7 @@ class MapResult(_Result["list[R]"]):
 class Chunks:
     """The input of an `imap`, and the thread that submits it (RE-2)."""
 
-    def __init__(
-        self, handle: Function, before: tuple[Any, ...], items: Iterable[Any], chunksize: int
-    ) -> None:
+    def __init__(self, handle: Function, before: tuple[Any, ...], items: Iterable[Any], chunksize: int) -> None:
         self.chunksize = chunksize
         self.changed = threading.Condition()
         self.submitted: deque[Any] = deque()

@@ -69,7 +69,8 @@ class Report:
                 lines.append(f"skipped by the suite itself: {case.name}: {case.words}")
         for case in self.ended:
             if case.outcome == "failed":
-                lines += [f"FAILED {case.name} after {case.seconds:.1f} s", *(f"    {line}" for line in case.words.splitlines())]
+                lines.append(f"FAILED {case.name} after {case.seconds:.1f} s")
+                lines += [f"    {line}" for line in case.words.splitlines()]
         return "\n".join(lines)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-import not_applicable
 import pytest
+
+import not_applicable
 import running
 import sources
 

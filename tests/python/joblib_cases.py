@@ -155,7 +155,9 @@ def large_arrays() -> Any:
 
 
 def arrays_to_write_to() -> Any:
-    array = np.memmap(os.path.join(os.environ["JOBLIB_CASES"], f"m{time.monotonic_ns()}"), "f8", "w+", shape=(4, 50_000))
+    array = np.memmap(
+        os.path.join(os.environ["JOBLIB_CASES"], f"m{time.monotonic_ns()}"), "f8", "w+", shape=(4, 50_000)
+    )
     Parallel(n_jobs=2)(delayed(add_one)(array, row) for row in range(4))
     return float(array.sum())
 

@@ -373,5 +373,3 @@ def test_managers_of_multiprocessing_work_in_calls(cluster: pl.Cluster) -> None:
         shared = manager.list()
         list(executor.map(shared.append, range(5)))
         assert sorted(shared) == list(range(5))
-
-

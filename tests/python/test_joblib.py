@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import joblib
-import joblib_cases
 import pytest
 
+import joblib_cases
 import paceline as pl
 import paceline.joblib
 
@@ -48,9 +48,11 @@ def test_there_are_twenty_cases() -> None:
 
 
 def test_slots_are_kept_from_one_call_to_the_next(cluster: pl.Cluster) -> None:
+    def processes() -> set[int]:
+        return set(joblib.Parallel()(joblib.delayed(os.getpid)() for _ in range(4)))
+
     with joblib.parallel_config("paceline", n_jobs=2):
-        calls = (lambda: joblib.Parallel()(joblib.delayed(os.getpid)() for _ in range(4))) 
-        first, second = set(calls()), set(calls())
+        first, second = processes(), processes()
     assert os.getpid() not in first
     assert first & second
 
@@ -79,5 +81,3 @@ def test_no_file_is_left_behind(cluster: pl.Cluster, tmp_path: Path) -> None:
     while list(tmp_path.rglob("*.pkl")) and time.monotonic() < deadline:
         time.sleep(0.05)  # joblib's own process removes them
     assert list(tmp_path.rglob("*.pkl")) == []
-
-

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def begin(
-    initializer: Callable[..., object] | None, args: tuple[Any, ...], plainly: bool, key: bytes | None
-) -> None:
-    """The standing call, which makes the output of this slot the client's own, without a prefix. With `plainly`, results that plain pickle refuses are refused here too. `key` is what opens the
-    managers of `multiprocessing` that the client has, so that their proxies work in calls."""
+def begin(initializer: Callable[..., object] | None, args: tuple[Any, ...], plainly: bool, key: bytes | None) -> None:
+    """The standing call, which makes the output of this slot the client's own, without a prefix.
+
+    With `plainly`, results that plain pickle refuses are refused here too. `key` is what opens the managers of
+    `multiprocessing` that the client has, so that their proxies work in calls.
+    """
     for stream in (1, 2):
         try:
             os.write(stream, PLAINLY)
