@@ -104,8 +104,8 @@ class Executor(concurrent.futures.Executor):
                 raise TypeError("max_tasks_per_child must be an integer")
             if max_tasks_per_child <= 0:
                 raise ValueError("max_tasks_per_child must be >= 1")
-        _watch_end()
         self._cluster = cluster or _cluster.current_or_new()
+        _watch_end()
         self._max_workers = whole_number("max_workers", max_workers or self._cluster.cpus, least=1)
         self._first = (initializer, tuple(initargs))
         self._options = {
@@ -354,6 +354,8 @@ def _flat(results: Iterator[Any]) -> Iterator[Any]:
 _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 _left: list[_native.Pool] = []
 """Pools of executors that were forgotten, and may have work left (EX-4)."""
+_parents: list[Any] = []
+"""In a forked child, what its parent's executors had."""
 _ended = False
 _watching = False
 
@@ -387,10 +389,13 @@ def _at_end() -> None:
 
 def _after_fork() -> None:
     # Pools are their parent's. An executor that is used here opens one of its own.
+    _parents.extend(_left)
     _left.clear()
     for executor in list(_executors):
         executor._lock = threading.Lock()
-        executor._shipper = None
+        if executor._shipper is not None:
+            _parents.append(executor._shipper)  # not to be touched, not even to be given back
+            executor._shipper = None
         executor._known = {}
 
 
