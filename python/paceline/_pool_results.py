@@ -16,7 +16,7 @@ from itertools import islice
 from multiprocessing.context import TimeoutError as LateError
 
 from paceline import _native
-from paceline.errors import SerializationError
+from paceline.errors import RemoteTraceback, ResultNotSerializable, SerializationError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def translated(error: BaseException) -> BaseException:
     if error.__cause__ is None:
         return error
     from paceline._broken import at_pickling, for_pool
-    from paceline.errors import RemoteTraceback
 
-    if isinstance(error, SerializationError) and not isinstance(error.__cause__, RemoteTraceback):
+    at_home = not isinstance(error.__cause__, RemoteTraceback)
+    if at_home and isinstance(error, SerializationError) and not isinstance(error, ResultNotSerializable):
         return at_pickling(error)
     return for_pool(error)
 

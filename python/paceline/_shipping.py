@@ -88,8 +88,10 @@ def prepare(native: Pool, first: tuple[Callable[..., object] | None, tuple[Any, 
     """Have every slot begin with this initializer and its arguments."""
     process = sys.modules.get("multiprocessing.process")
     key = None if process is None else bytes(process.current_process().authkey)
-    name = "initializer" if first[0] is None else name_of(first[0])
-    native.prepare(pack(pools.begin)[0], name, (*first, plainly, key), {})
+    native.prepare(pack(pools.begin)[0], "begin", (plainly, key), {})
+    if first[0] is not None:
+        # By itself, because its arguments may need the key to be read.
+        native.prepare(pack(pools.initialize)[0], name_of(first[0]), first, {})
 
 
 def is_fixed(function: object) -> bool:

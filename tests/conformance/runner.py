@@ -88,14 +88,7 @@ def name_of(test: unittest.TestCase) -> str:
 
 def modules(suite: str) -> list[ModuleType]:
     if suite == "pools":
-        module = importlib.import_module("test._test_multiprocessing")
-        made = ModuleType("pools")
-        made.__dict__["__name__"] = "test.test_multiprocessing_fork"
-        install = module.install_tests_in_module_dict
-        # Started by `fork`, so that what tests start has our names too.
-        parameters = inspect.signature(install).parameters
-        install(made.__dict__, "fork", **({"only_type": "processes"} if "only_type" in parameters else {}))
-        return [made]
+        return [importlib.import_module("pool_cases")]
     package = importlib.import_module("test.test_concurrent_futures")
     if not hasattr(package, "__path__"):
         return [package]
@@ -142,16 +135,7 @@ def main() -> None:
             continue
         chosen = unittest.TestSuite(test for test in found if name_of(test) in wanted)
         if chosen.countTestCases():
-            run(module, chosen, teller)
-
-
-def run(module: ModuleType, chosen: unittest.TestSuite, teller: Teller) -> None:
-    set_up, tear_down = getattr(module, "setUpModule", None), getattr(module, "tearDownModule", None)
-    if set_up is not None:
-        set_up()
-    chosen.run(Result(teller))
-    if tear_down is not None:
-        tear_down()
+            chosen.run(Result(teller))
 
 
 if __name__ == "__main__":

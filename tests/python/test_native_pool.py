@@ -115,7 +115,9 @@ def test_slots_of_a_pool_serve_nobody_else(pools: Opened) -> None:
 def test_what_prepares_and_fails_breaks_the_pool(pools: Opened) -> None:
     pool = pools(1)
     pool.prepare(fail)
-    with pytest.raises(pl.PoolBroken, match="fail failed in 3 slots in a row, at last with ValueError: not today") as why:
+    with pytest.raises(
+        pl.PoolBroken, match="fail failed in 3 slots in a row, at last with ValueError: not today"
+    ) as why:
         pool.function(look).call((), {})
     assert isinstance(why.value.__cause__, ValueError)
     assert (why.value.call, why.value.tries) == ("fail", 3)
@@ -147,7 +149,9 @@ def test_an_actor_runs_calls_in_order_and_at_most_once(pools: Opened) -> None:
     wait_until(began.running)
     start = time.monotonic()
     os.kill(process, signal.SIGKILL)
-    with pytest.raises(pl.ActorDied, match=r"ended with its actor, which died with slot .*SIGKILL.*not run again") as died:
+    with pytest.raises(
+        pl.ActorDied, match=r"ended with its actor, which died with slot .*SIGKILL.*not run again"
+    ) as died:
         began.result(10)
     assert time.monotonic() - start < 1
     assert (died.value.ran, died.value.again, died.value.deaths) == (True, True, 1)

@@ -144,7 +144,7 @@ def test_odd_exceptions_and_results_are_told(cluster: pl.Cluster, kind: str) -> 
             (faulty.raising(lambda: faulty.Odd(3, "there")), faulty.Odd),
             (faulty.raising(lambda: faulty.Base("outside")), faulty.Base),
             (faulty.raising(lambda: SystemExit(3)), SystemExit),
-            (faulty.raising(lambda: faulty.Irreducible("x")), pl.RemoteError),
+            (faulty.raising(lambda: faulty.Irreducible("x")), faulty.Irreducible),
             (lambda _: threading.Lock(), multiprocessing.pool.MaybeEncodingError),
             (lambda _: faulty.Unreadable(), pl.ResultNotSerializable),
         ]

@@ -308,7 +308,9 @@ def test_every_job_sees_every_update_before_it_while_slots_die_and_come() -> Non
                     pass
                 victims.discard(process)
                 if not victims:
-                    victims.update(slot["pid"] for slot in pl.status()["nodes"][0]["slots"] if slot["state"] == "leased")
+                    victims.update(
+                        slot["pid"] for slot in pl.status()["nodes"][0]["slots"] if slot["state"] == "leased"
+                    )
                     if not victims:
                         return
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def begin(initializer: Callable[..., object] | None, args: tuple[Any, ...], plainly: bool, key: bytes | None) -> None:
-    """The standing call, which makes the output of this slot the client's own, without a prefix.
+def begin(plainly: bool, key: bytes | None) -> None:
+    """The first standing call, which makes the output of this slot the client's own, without a prefix.
 
     With `plainly`, results that plain pickle refuses are refused here too. `key` is what opens the managers of
     `multiprocessing` that the client has, so that their proxies work in calls.
@@ -35,14 +35,17 @@ def begin(initializer: Callable[..., object] | None, args: tuple[Any, ...], plai
         from paceline import _pickling
 
         _pickling.plainly = True
-    if initializer is not None:
-        try:
-            initializer(*args)
-        except BaseException:
-            from logging import getLogger
 
-            getLogger("concurrent.futures").critical("Exception in initializer:", exc_info=True)
-            raise
+
+def initialize(initializer: Callable[..., object], args: tuple[Any, ...]) -> None:
+    """The initializer of the user's, whose failure is in the log, as the standard library has it."""
+    try:
+        initializer(*args)
+    except BaseException:
+        from logging import getLogger
+
+        getLogger("concurrent.futures").critical("Exception in initializer:", exc_info=True)
+        raise
 
 
 def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
