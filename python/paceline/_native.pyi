@@ -152,8 +152,6 @@ class Pool:
         `ActorRefused` if an actor of that name is there. With the `program` that this process was submitted as, the
         actor is waited for while that is started again.
         """
-    def cancel_waiting(self) -> int:
-        """Cancel what has not begun as far as is known. Says how many calls that were."""
     def cancel_waiting(self, keep: int = 0) -> int:
         """Cancel what has not begun as far as is known, but for the `keep` oldest. Says how many calls that were."""
     def broken(self) -> BaseException | None:

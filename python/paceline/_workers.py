@@ -196,9 +196,7 @@ class WorkerPool:
         """
         return self._imap(items, True, chunksize, lookahead)
 
-    def imap_unordered(
-        self, items: Iterable[Any], *, chunksize: int = 1, lookahead: int | None = None
-    ) -> Iterator[Any]:
+    def imap_unordered(self, items: Iterable[Any], *, chunksize: int = 1, lookahead: int | None = None) -> Iterator[Any]:
         """As `imap`, but each value comes as soon as it is there, in any order.
 
         >>> import paceline as pl

@@ -424,9 +424,6 @@ class ActorUnavailable(PacelineError):
 
     def __init__(self, *, task: int = 0, function: str = "", why: str = "") -> None:
         self.task = task
-    def __init__(
-        self, message: str = "the actor cannot be reached", *, function: str = "", hint: str | None = None
-    ) -> None:
         self.function = function
         super().__init__(
             f"{_task(task, function)} did not run: its actor cannot be reached{f', for {why}' if why else ''}",

@@ -180,8 +180,6 @@ impl Pool {
         guest::host(py, self, actor, name, about, program)
     }
 
-    fn cancel_waiting(&self) -> usize {
-        self.session.cancel_waiting(&self.id)
     #[pyo3(signature = (keep=0))]
     fn cancel_waiting(&self, keep: usize) -> usize {
         self.session.cancel_waiting(&self.id, keep)
