@@ -188,8 +188,9 @@ impl Pool {
         guest::host(py, self, actor, name, about, program)
     }
 
-    fn cancel_waiting(&self) -> usize {
-        self.session.cancel_waiting(&self.id)
+    #[pyo3(signature = (keep=0))]
+    fn cancel_waiting(&self, keep: usize) -> usize {
+        self.session.cancel_waiting(&self.id, keep)
     }
 
     /// What has broken the pool.
