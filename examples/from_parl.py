@@ -4,6 +4,7 @@ The lines that changed: it was `import parl`, and `from parl...` likewise. The c
 is that of `python -m paceline.compat.parl start --port 6006` (it was `xparl start`).
 """
 
+# mypy: disable-error-code="attr-defined"
 import random
 
 import paceline.compat.parl as parl

@@ -13,8 +13,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from paceline._cluster import connect
-from paceline._remote import DEFAULTS, RemoteFunction
-from paceline._submitter import Submitter
+from paceline._remote import DEFAULTS
+from paceline._submitter import Functions, Submitter
 from paceline.compat._addresses import joined
 from paceline.errors import PacelineError, RemoteTraceback
 
@@ -161,13 +161,14 @@ class ClusterExecutor(concurrent.futures.Executor):
         self._lock = threading.Lock()
         self._pending: set[_Future] = set()
         self._is_shut = False
+        self._functions = Functions(DEFAULTS, self._cluster)
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[R]:
         """Send one job."""
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            future = _Future(RemoteFunction(fn, DEFAULTS, cluster=self._cluster).submit(*args, **kwargs))
+            future = _Future(self._functions.remote(fn).submit(*args, **kwargs))
             self._pending.add(future)
         future.add_done_callback(self._pending.discard)
         future.follow()
