@@ -70,7 +70,7 @@ class Link:
         self._failure: FutureFunctionError | None = None
         self._ended = False
         try:
-            self._actor = remote(**needs)(Host).options(cluster=client.cluster)(kind, args, kwargs)
+            self._actor: Any = remote(**needs)(Host).options(cluster=client.cluster)(kind, args, kwargs)
         except (ArgumentNotSerializable, FunctionNotSerializable) as error:
             raise RemoteSerializeError("__init__", str(error)) from error
         except NoResources as error:
