@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from paceline._remote import RemoteFunction, remote
     from paceline._submitter import Submitter
     from paceline._waiting import as_completed, wait
+    from paceline._workers import WorkerPool, call
     from paceline.errors import (
+        ActorDied,
+        ActorUnavailable,
         ArgumentNotSerializable,
         ClusterClosed,
         ClusterStopped,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
         GroupClosed,
         GroupLost,
         HeadLost,
+        HistoryFull,
         NestingTooDeep,
         NodeLost,
         NoResources,
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
         OutOfMemory,
         PacelineError,
         PoisonTask,
+        PoolBroken,
         ProgramNotStarted,
         QueueFull,
         RemoteError,
@@ -71,6 +76,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ActorDied",
+    "ActorUnavailable",
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
@@ -85,6 +92,7 @@ __all__ = [
     "GroupLost",
     "LocalCluster",
     "HeadLost",
+    "HistoryFull",
     "NestingTooDeep",
     "NoResources",
     "NoSuchFunction",
@@ -95,6 +103,7 @@ __all__ = [
     "PacelineError",
     "Placement",
     "PoisonTask",
+    "PoolBroken",
     "Program",
     "ProgramNotStarted",
     "QueueFull",
@@ -106,9 +115,11 @@ __all__ = [
     "SlotDied",
     "Submitter",
     "TaskTimeout",
+    "WorkerPool",
     "WrongArguments",
     "__version__",
     "as_completed",
+    "call",
     "cancel",
     "connect",
     "current",
@@ -143,8 +154,10 @@ _HOMES = {
     "Program": "_program",
     "RemoteFunction": "_remote",
     "Submitter": "_submitter",
+    "WorkerPool": "_workers",
     "__version__": "_native",
     "as_completed": "_waiting",
+    "call": "_workers",
     "connect": "_cluster",
     "disconnect": "_cluster",
     "export": "_export",

@@ -94,6 +94,95 @@ class Group:
     def close(self) -> None: ...
 
 @final
+class Pool:
+    """Slots of a session's own, each of which runs the standing calls before anything else.
+
+    Given back when it is closed, or forgotten. A slot that leaves the pool ends.
+    """
+
+    @property
+    def closed(self) -> bool: ...
+    def prepare(self, payload: bytes, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A standing call before everything else. Only before the first `submit`, `update` or `ready`."""
+    def update(
+        self,
+        payload: bytes,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        replaces: bytes | None = None,
+    ) -> Future[Any]:
+        """A standing call from here on, in order with what is submitted.
+
+        Ends when all slots that are there have applied it, with what one of them returned. With `replaces`, earlier
+        updates of the same key are not run by slots that come later. Raises `HistoryFull` if it does not fit.
+        """
+    def cut(self, after: int, payload: bytes, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Slots that come later run this call instead of all updates that were accepted before the task `after`."""
+    @property
+    def history(self) -> int:
+        """Bytes that standing calls take."""
+    def function(
+        self,
+        payload: bytes,
+        name: str,
+        *,
+        wait: float | None,
+        retries: int,
+        retry_on: Sequence[str],
+        timeout: float | None,
+        priority: int,
+    ) -> Function:
+        """A function that runs in this pool."""
+    def places(self) -> list[tuple[str, int, bool]]:
+        """Node, slot, and whether it has run all standing calls."""
+    def ready(self, count: int, timeout: float | None) -> bool:
+        """Wait until so many slots are there and have run all standing calls. Raises what has broken the pool."""
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until nothing runs or waits in the pool; after `finish`, until its slots are given back, too."""
+    def host(self, actor: bytes, *, name: str | None = None, about: bytes = b"", program: str | None = None) -> None:
+        """Let others call the actor that this pool is, wherever it is built anew. It is over for them with the pool.
+
+        `actor` are 16 random bytes. With a `name` others find it, and what it is `about` (at most 64 KiB); raises
+        `ActorRefused` if an actor of that name is there. With the `program` that this process was submitted as, the
+        actor is waited for while that is started again.
+        """
+    def cancel_waiting(self) -> int:
+        """Cancel what has not begun as far as is known. Says how many calls that were."""
+    def broken(self) -> BaseException | None:
+        """What has broken the pool."""
+    def finish(self) -> None:
+        """Nothing more will be submitted: slots go back as they run dry."""
+    def close(self) -> None:
+        """What waits is cancelled, what runs ends with its slot. Harmless when repeated."""
+
+@final
+class Guest:
+    """A handle to an actor of another process. Let go when it is closed, or forgotten.
+
+    Calls run at most once, in the order they were submitted; `ActorDied` and `ActorUnavailable` say what went wrong.
+    """
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def actor(self) -> bytes: ...
+    def function(
+        self,
+        payload: bytes,
+        name: str,
+        *,
+        wait: float | None,
+        retries: int,
+        retry_on: Sequence[str],
+        timeout: float | None,
+        priority: int,
+    ) -> Function:
+        """A function that runs where the actor is."""
+    def close(self) -> None: ...
+
+@final
 class Gate:
     """A task that waits for room in the queue."""
 
@@ -183,6 +272,31 @@ class Session:
         placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
     ) -> Group:
         """Ask for so many slots together. Tasks wait until all are there."""
+    def visit(self, actor: bytes) -> Guest:
+        """A handle to an actor of another process, by the 16 bytes that it was hosted as."""
+    def find_actor(self, name: str, within: float = 10.0) -> tuple[bytes, bytes] | None:
+        """The actor of this name and what its owner says of it. One that is being started is waited for."""
+    def pool(
+        self,
+        size: int,
+        *,
+        eager: bool,
+        once: bool = False,
+        restarts: int | None = None,
+        calls_per_slot: int | None = None,
+        history: int = 256_000_000,
+        cpus: float,
+        gpus: float,
+        memory: int,
+        resources: Sequence[tuple[str, float]],
+        placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
+    ) -> Pool:
+        """At most so many slots with state of their own.
+
+        With `eager` all are asked for now and kept, else as calls need them, kept once there. With `once` calls run at
+        most once, in the order they were submitted, and `size` is 1. `restarts` deaths of slots are made good (None:
+        all), `calls_per_slot` calls use a slot up.
+        """
     def set_standing(self, weight: int, priority: int) -> None:
         """How much this program counts when there is not enough for all."""
     def refresh(self, directory: str, path: Sequence[str]) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
 __all__ = [
+    "ActorDied",
+    "ActorUnavailable",
     "ArgumentNotSerializable",
     "ClusterClosed",
     "ClusterStopped",
@@ -23,6 +25,7 @@ __all__ = [
     "GroupClosed",
     "GroupLost",
     "HeadLost",
+    "HistoryFull",
     "NoResources",
     "NoSuchFunction",
     "NoSuchHardware",
@@ -31,6 +34,7 @@ __all__ = [
     "OutOfMemory",
     "PacelineError",
     "PoisonTask",
+    "PoolBroken",
     "ProgramNotStarted",
     "QueueFull",
     "RemoteError",
@@ -305,6 +309,163 @@ class GroupLost(PacelineError):
         super().__init__(
             f"{_task(task, function)} ended with its group: rank {rank} of {size} {how}",
             hint="a group is lost as a whole; open another with pl.group(...), and go on from what was saved",
+        )
+
+
+class PoolBroken(PacelineError):
+    """A pool has ended: what prepares its slots failed in one after the other, or too many of them died.
+
+    `call` is what failed, in `tries` slots in a row; the exception that it raised is `error`, and the `__cause__`. Else
+    `signal` or `exit_code` say how the last slot ended, and `deaths` how many there were.
+    """
+
+    code = "pool-broken"
+
+    def __init__(
+        self,
+        *,
+        function: str = "",
+        call: str = "",
+        tries: int = 0,
+        error: BaseException | None = None,
+        reason: str = "",
+        slot: int = 0,
+        node: str = "",
+        signal: int | None = None,
+        exit_code: int | None = None,
+        out_of_memory: Literal["yes", "likely", "no"] = "no",
+        deaths: int = 0,
+        node_lost: bool = False,
+    ) -> None:
+        self.function = function
+        self.call = call
+        self.tries = tries
+        self.error = error
+        self.slot = slot
+        self.node = node
+        self.signal = signal
+        self.exit_code = exit_code
+        self.out_of_memory = out_of_memory
+        self.deaths = deaths
+        memory = {"yes": ", out of memory", "likely": ", likely out of memory"}.get(out_of_memory, "")
+        where = f"slot {slot}{f' on {node}' if node else ''}"
+        died = f"{where} was lost with its node" if node_lost else f"{where} {_ending(signal, exit_code)}{memory}"
+        slots = f"in {tries} slots in a row" if tries > 1 else "in a slot"
+        if call and (error is not None or reason):
+            said = reason if error is None else f"{type(error).__name__}: {error}"
+            what = f"{call} failed {slots}, at last with {said}"
+            hint = "what every slot of a pool runs must not fail; the cause has the traceback from the slot"
+        elif call:
+            what = f"{call} ended its slot {slots}; the last one: {died}"
+            hint = "what every slot of a pool runs must not end the process"
+        else:
+            what = f"{died}, and no more deaths are made good" if deaths > 1 else died
+            hint = "what was to run in it was not run again; open another pool"
+        super().__init__(f"the pool is broken: {what}", hint=hint)
+
+
+class ActorDied(PacelineError):
+    """The process that an actor lives in has ended.
+
+    `ran` says whether the call had begun, as far as anybody knows; otherwise it never will. With `again` the actor is
+    built anew and takes the next call. `deaths` is how often it has died.
+    """
+
+    code = "actor-died"
+
+    def __init__(
+        self,
+        *,
+        task: int = 0,
+        function: str = "",
+        ran: bool = False,
+        again: bool = False,
+        deaths: int = 1,
+        slot: int = 0,
+        node: str = "",
+        signal: int | None = None,
+        exit_code: int | None = None,
+        out_of_memory: Literal["yes", "likely", "no"] = "no",
+        node_lost: bool = False,
+        timed_out: bool = False,
+        why: str = "",
+    ) -> None:
+        self.task = task
+        self.function = function
+        self.ran = ran
+        self.again = again
+        self.deaths = deaths
+        self.slot = slot
+        self.node = node
+        self.signal = signal
+        self.exit_code = exit_code
+        self.out_of_memory = out_of_memory
+        memory = {"yes": ", out of memory", "likely": ", likely out of memory"}.get(out_of_memory, "")
+        if why:
+            how = f"is gone: {why}"
+        elif node_lost:
+            how = f"was lost with its node {node or 'unknown'}"
+        else:
+            ending = "a call ran too long and did not stop" if timed_out else _ending(signal, exit_code)
+            how = f"died with slot {slot}{f' on {node}' if node else ''}: {ending}{memory}"
+        begun = "it had begun, and is not run again" if ran else "it had not begun"
+        super().__init__(
+            f"{_task(task, function)} ended with its actor, which {how}; {begun}",
+            hint="the actor is built anew and takes further calls"
+            if again
+            else "options(restarts=n) has it built anew after a death; __checkpoint__ and __restore__ keep its state",
+        )
+
+
+class ActorUnavailable(PacelineError):
+    """An actor cannot be reached just now; it may live. The call has not run."""
+
+    code = "actor-unavailable"
+
+    def __init__(self, *, task: int = 0, function: str = "", why: str = "") -> None:
+        self.task = task
+        self.function = function
+        super().__init__(
+            f"{_task(task, function)} did not run: its actor cannot be reached{f', for {why}' if why else ''}",
+            hint="try again in a while",
+        )
+
+
+class ActorRefused(PacelineError, ValueError):
+    """Others cannot call an actor: its name is another's, most likely."""
+
+    code = "actor-refused"
+
+    def __init__(self, message: str = "the actor's name is taken") -> None:
+        super().__init__(message)
+
+
+class NoSuchActor(PacelineError, LookupError):
+    """No actor of this name is in the cluster."""
+
+    code = "no-such-actor"
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        super().__init__(
+            f"there is no actor of the name {name!r} in this cluster",
+            hint="Class.options(name=...)(...) makes one; it ends with its owner, unless it is detached=True",
+        )
+
+
+class HistoryFull(PacelineError):
+    """The updates that slots which come later must run take more room than they may."""
+
+    code = "history-full"
+
+    def __init__(self, call: str = "", size: int = 0, limit: int = 0) -> None:
+        self.call = call
+        self.size = size
+        self.limit = limit
+        super().__init__(
+            f"{call or 'an update'} does not fit: the updates of the pool take {_bytes(size)} of {_bytes(limit)}",
+            hint="give the class get_state and set_state, so that they stand for all updates before; or replaces=key for "
+            "updates that make earlier ones void; or raise update_history=",
         )
 
 

@@ -47,7 +47,7 @@ impl Carries for ZygoteToNode {}
 impl Carries for NodeToSlot {
     fn descriptors(&self) -> usize {
         match self {
-            NodeToSlot::Attach { .. } => 1,
+            NodeToSlot::Attach { .. } | NodeToSlot::Guest { .. } => 1,
             NodeToSlot::Bind { .. }
             | NodeToSlot::Detach { .. }
             | NodeToSlot::Exit

@@ -12,7 +12,13 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const LENGTH: usize = 4096;
+const LENGTH: usize = 32 << 10;
+
+/// The most guests that a page tells of, by their numbers from 1.
+pub const MOST_GUESTS: u32 = 2000;
+
+/// In place of a call that could not be stopped otherwise: it was a guest's.
+const OF_GUEST: u64 = 1 << 63;
 
 #[repr(C)]
 struct Fields {
@@ -20,7 +26,19 @@ struct Fields {
     since: AtomicU64,
     finished: AtomicU64,
     timed_out: AtomicU64,
+    /// The highest number of a guest that has called.
+    guests: AtomicU64,
+    calls: [GuestFields; MOST_GUESTS as usize],
 }
+
+/// What other clients call is counted apart: their calls have numbers of their own.
+#[repr(C)]
+struct GuestFields {
+    begun: AtomicU64,
+    finished: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Fields>() <= LENGTH);
 
 /// A mapping of the page.
 pub struct Page {
@@ -111,7 +129,53 @@ impl Page {
 
     /// Whether the call that runs is why the slot ended.
     pub fn gave_up(&self) -> bool {
-        self.running().is_some_and(|call| self.fields().timed_out.load(Ordering::Acquire) == call.0)
+        let timed_out = self.fields().timed_out.load(Ordering::Acquire);
+        timed_out == OF_GUEST || self.running().is_some_and(|call| timed_out == call.0)
+    }
+
+    /// A guest's call begins.
+    pub fn begin_guest(&self, guest: u32, call: Seq, now: u64) {
+        let Some(calls) = self.guest_fields(guest) else { return };
+        self.fields().since.store(now, Ordering::Relaxed);
+        calls.begun.store(call.0, Ordering::Release);
+        self.fields().guests.fetch_max(guest.into(), Ordering::Release);
+    }
+
+    /// A guest's call is over.
+    pub fn end_guest(&self, guest: u32, call: Seq) {
+        if let Some(calls) = self.guest_fields(guest) {
+            calls.finished.fetch_max(call.0, Ordering::Release);
+        }
+    }
+
+    /// Another guest has this number now, and counts its calls from 1.
+    pub fn reset_guest(&self, guest: u32) {
+        if let Some(calls) = self.guest_fields(guest) {
+            calls.begun.store(0, Ordering::Release);
+            calls.finished.store(0, Ordering::Release);
+        }
+    }
+
+    /// The guests that have called: their numbers, which call of theirs was begun last and is not over, and which ended
+    /// last.
+    pub fn guests(&self) -> Vec<(u32, Option<Seq>, Seq)> {
+        let most = self.fields().guests.load(Ordering::Acquire).min(MOST_GUESTS.into()) as u32;
+        let called = (1..=most).filter_map(|guest| {
+            let calls = self.guest_fields(guest)?;
+            let (begun, finished) =
+                (calls.begun.load(Ordering::Acquire), calls.finished.load(Ordering::Acquire));
+            (begun > 0).then_some((guest, (begun > finished).then_some(Seq(begun)), Seq(finished)))
+        });
+        called.collect()
+    }
+
+    fn guest_fields(&self, guest: u32) -> Option<&GuestFields> {
+        self.fields().calls.get((guest as usize).checked_sub(1)?)
+    }
+
+    /// The slot is about to end because a guest's call cannot be stopped otherwise.
+    pub fn give_up_guest(&self) {
+        self.fields().timed_out.store(OF_GUEST, Ordering::Release);
     }
 
     /// A new lease counts its calls from 1 again.
@@ -132,6 +196,22 @@ impl Drop for Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn guests_are_told_apart() {
+        let (ours, memory) = Page::create().unwrap();
+        let theirs = Page::open(memory).unwrap();
+        theirs.begin_guest(2, Seq(1), 5);
+        theirs.begin_guest(MOST_GUESTS, Seq(7), 6);
+        theirs.end_guest(2, Seq(1));
+        theirs.begin_guest(MOST_GUESTS + 1, Seq(1), 6);
+        assert_eq!(ours.guests(), [(2, None, Seq(1)), (MOST_GUESTS, Some(Seq(7)), Seq(0))]);
+        assert_eq!((ours.running(), ours.gave_up()), (None, false), "PG-1: nothing of the lease's own ran");
+        theirs.reset_guest(2);
+        theirs.give_up_guest();
+        assert_eq!(ours.guests(), [(MOST_GUESTS, Some(Seq(7)), Seq(0))]);
+        assert!(ours.gave_up());
+    }
 
     #[test]
     fn both_sides_see_the_call() {

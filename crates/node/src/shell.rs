@@ -190,6 +190,8 @@ impl Shell {
             }
             News::Gone(slot, cause) => {
                 if let Some(death) = self.slots.death(slot, cause) {
+                    let calls = self.slots.guest_calls(slot);
+                    self.step(Event::GuestCalls { slot, calls });
                     self.step(Event::Exited { slot, death });
                 }
             }

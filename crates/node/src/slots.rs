@@ -6,7 +6,7 @@ use crate::memory::{self, Memory, Reading};
 use crate::news::{Desk, News};
 use crate::output::Reader;
 use crate::zygote::Zygote;
-use paceline_core::node::MemoryBound;
+use paceline_core::node::{GuestCalls, MemoryBound};
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::{Page, fds};
 use paceline_proto::control::{NodeToSlot, SlotToNode, Stream};
@@ -154,6 +154,13 @@ impl Slots {
         };
         let cause = if slot.page.gave_up() { DeathCause::TimedOut } else { cause };
         Some(Death { cause, out_of_memory, running: slot.page.running(), finished: slot.page.finished() })
+    }
+
+    /// What the page says of its guests' calls.
+    pub(crate) fn guest_calls(&self, id: SlotId) -> Vec<GuestCalls> {
+        let guests = self.slots.get(&id).map(|slot| slot.page.guests()).unwrap_or_default();
+        let calls = |(number, running, finished)| GuestCalls { number, running, finished };
+        guests.into_iter().map(calls).collect()
     }
 
     pub(crate) fn send(&self, id: SlotId, message: &NodeToSlot, descriptors: Vec<OwnedFd>) {

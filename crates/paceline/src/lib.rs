@@ -21,6 +21,7 @@
 //! the slots.
 #![forbid(unsafe_code)]
 
+mod actors;
 mod aside;
 mod batch;
 mod cell;
@@ -33,6 +34,7 @@ mod explain;
 mod host;
 mod nested;
 mod notify;
+mod pool;
 mod pump;
 mod reactor;
 pub mod remote;
@@ -42,6 +44,7 @@ mod rust;
 mod session;
 mod state;
 
+pub use actors::Found;
 pub use aside::Stored;
 pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
@@ -49,15 +52,16 @@ pub use exchange::array::{Array, Element};
 pub use nested::Blocked;
 pub use notify::{Notice, Notifier, in_callback};
 pub use paceline_core::client::{
-    Charge, GroupLost, Here, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, Unplaceable,
-    Waiting,
+    ActorGone, Card, ActorDied, Charge, GroupLost, Here, HistoryFull, Lost, LostCause, NoRoom, NotStarted, Outcome,
+    PoolBroken, PoolId, PoolSpec, RetryOn, Spec, Standing, Unplaceable, Waiting, Within,
 };
 pub use paceline_macros::task;
 pub use paceline_node::hardware;
 pub use paceline_proto::{
-    Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape, SlotId,
+    ActorId, Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape, SlotId,
     Start, StartError, TaskId,
 };
+pub use pool::PoolPlace;
 pub use pump::Waited;
 pub use remote::Credentials;
 pub use room::{Full, Gate, Limits, Refused, Warn};

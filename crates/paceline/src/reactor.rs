@@ -77,6 +77,8 @@ impl Shared {
             self.leader_wake.wake();
         }
         self.release_callbacks(&state);
+        // A new lease may have got something to do that nobody waits for.
+        self.watch_links(&mut state);
         self.arm_for_tick(&mut state);
         alive
     }
@@ -101,6 +103,7 @@ impl Shared {
                 state.leadership.reactor_reads = state.inner.core.pending() > 0;
             }
         }
+        self.watch_links(&mut state);
         self.arm_for_tick(&mut state);
     }
 

@@ -13,7 +13,7 @@ use crate::remote::{self, Remote};
 use crate::room::{Limits, Warn};
 use crate::state::{Print, State, tick};
 use paceline_core::Tick;
-use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec};
+use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec, Within};
 use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
 use paceline_net::secure::{Secured, Timing};
@@ -110,7 +110,7 @@ impl Shared {
     }
 
     /// What the leader waits for may have come about without a message.
-    fn wake_leader(&self, state: &Guarded) {
+    pub(crate) fn wake_leader(&self, state: &Guarded) {
         if state.leadership.led {
             self.leader_wake.wake();
         }
@@ -139,14 +139,14 @@ pub struct Submission {
     pub priority: i32,
     /// How long it waits for a slot; zero for as long as it takes.
     pub wait: Duration,
-    /// The member of a group that it is for; the shape is the group's then.
-    pub member: Option<u32>,
+    /// For which slots of its shape it is.
+    pub within: Within,
 }
 
 impl Submission {
     pub(crate) fn spec(&self, payload: Bytes) -> Spec {
-        let Submission { function, shape, retries, retry_on, timeout, priority, wait, member } = *self;
-        Spec { function, payload, shape, retries, retry_on, timeout, priority, wait, member }
+        let Submission { function, shape, retries, retry_on, timeout, priority, wait, within } = *self;
+        Spec { function, payload, shape, retries, retry_on, timeout, priority, wait, within }
     }
 }
 

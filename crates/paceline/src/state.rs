@@ -5,6 +5,7 @@
 //!
 //! Opening connections, also again, is in [`crate::connecting`].
 
+use crate::actors::Askers;
 use crate::aside::{Aside, Excess};
 use crate::cell::Ticket;
 use crate::connecting::Connecting;
@@ -55,6 +56,8 @@ pub(crate) struct State {
     pub warn: Warn,
     /// Links with calls that wait for company.
     unsent: Vec<LeaseKey>,
+    /// Who waits for a word of actors.
+    pub actors: Askers,
     /// Questions to the head that wait for their answers.
     pub asking: HashMap<u64, mpsc::Sender<Answer>>,
     /// What nodes are called, as far as the head has said.
@@ -123,6 +126,7 @@ impl State {
             print,
             warn: Arc::new(|_| ()),
             unsent: Vec::new(),
+            actors: Askers::default(),
             asking: HashMap::new(),
             names: HashMap::new(),
             own_name: String::new(),
@@ -356,6 +360,10 @@ impl State {
                 let text = self.explain(task).map(|told| told.to_string());
                 self.say(&ClientToHead::Answer { number, text });
             }
+            HeadToClient::Found { number, actor, about, comes } => {
+                self.actors.on_found(number, actor.map(|actor| (actor, about)), comes);
+            }
+            HeadToClient::ActorKnown { actor, refused } => self.actors.on_known(actor, refused),
             HeadToClient::Over => self.over = true,
             HeadToClient::Bye { by } if self.host.outlives_us() => {
                 self.gone = true;

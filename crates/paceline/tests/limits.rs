@@ -176,7 +176,7 @@ fn closing_ends_the_wait() {
         timeout: Duration::ZERO,
         priority: 0,
         wait: Duration::ZERO,
-        member: None,
+        within: paceline::Within::Any,
     };
     let arguments = paceline::Bytes::from_static(b"arguments");
     let submit = || session.submit(&submission, arguments.clone());

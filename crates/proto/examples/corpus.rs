@@ -12,9 +12,9 @@ use paceline_proto::placement::Member;
 use paceline_proto::question::{ClientQuestion, NodeQuestion, Question};
 use paceline_proto::work::Command;
 use paceline_proto::{
-    Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts, FunctionId,
-    Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, OutOfMemory, Part, PlacementId, ProgramId,
-    Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work, open, work,
+    ActorId, Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts,
+    FunctionId, Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, OutOfMemory, Part, PlacementId,
+    ProgramId, Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work, open, work,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -164,6 +164,16 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Standing { weight: 2, priority: -1 },
         ClientToHead::Reopening,
         ClientToHead::Answer { number: 5, text: Ok("{}".into()) },
+        ClientToHead::Actor {
+            actor: ActorId(1 << 90),
+            name: Some("learner".into()),
+            about: b"about".to_vec(),
+            lease: Some(lease),
+            gone: None,
+            program: Some("host".into()),
+        },
+        ClientToHead::Visit { actor: ActorId(9), stay: true, held: Some(lease) },
+        ClientToHead::Find { number: 2, name: "learner".into() },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape, secret },
         HeadToClient::Recall { lease },
@@ -180,6 +190,11 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Answer { number: 3, text: Ok("{}".into()) },
         HeadToClient::Bye { by: "paceline stop on this machine".into() },
         HeadToClient::Over,
+        HeadToClient::ActorKnown { actor: ActorId(9), refused: Some("ada".into()) },
+        HeadToClient::Visiting { actor: ActorId(9), lease, node, slot, secret },
+        HeadToClient::ActorGone { actor: ActorId(9), why: "its owner has ended".into() },
+        HeadToClient::ActorAway { actor: ActorId(9), why: "its node is silent".into() },
+        HeadToClient::Found { number: 2, actor: Some(ActorId(9)), about: b"about".to_vec(), comes: false },
         NodeToHead::Join {
             node,
             incarnation: Incarnation(1),
@@ -230,6 +245,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
             start: work::to_bytes(&command),
             within: Duration::from_secs(60),
         },
+        HeadToNode::Admit { lease, host: LeaseId(6), secret, again: false },
+        NodeToSlot::Guest { lease, number: 1, secret: Some(secret) },
         NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true, devices },
         NodeToSlot::Attach { lease, secret: None },
         NodeToSlot::Attach { lease, secret: Some(secret) },

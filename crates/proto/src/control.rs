@@ -8,7 +8,8 @@ use crate::death::Death;
 use crate::error::Error;
 use crate::frame::Frame;
 use crate::ids::{
-    ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId, ProgramId, SlotId,
+    ActorId, ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId, ProgramId,
+    SlotId,
 };
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
@@ -52,6 +53,26 @@ pub enum ClientToHead {
     Reopening,
     /// The answer to the head's question of this number.
     Answer { number: u64, text: Answer },
+    /// How an actor of the client's stands. Replaces what it said of it before, and is said again on each link.
+    Actor {
+        actor: ActorId,
+        /// What others find it by.
+        name: Option<String>,
+        /// What those who find it have to know, for them alone.
+        #[serde(with = "serde_bytes")]
+        about: Vec<u8>,
+        /// The lease it lives under; none while it is being rebuilt.
+        lease: Option<LeaseId>,
+        /// It is no more, for this reason.
+        gone: Option<String>,
+        /// The submitted program that the client is, if the actor is to come back with it.
+        program: Option<String>,
+    },
+    /// The client calls this actor of somebody's, or does so no more. `held`: the lease that it has for that. Said again
+    /// on each link.
+    Visit { actor: ActorId, stay: bool, held: Option<LeaseId> },
+    /// Which actor has this name?
+    Find { number: u64, name: String },
 }
 
 /// Head to client.
@@ -138,6 +159,37 @@ pub enum HeadToClient {
     Ask {
         number: u64,
         question: ClientQuestion,
+    },
+    /// The client's actor is known now; or it is not, because somebody else's has the name.
+    ActorKnown {
+        actor: ActorId,
+        refused: Option<String>,
+    },
+    /// The actor lives in this slot: open a data connection to its node and name the lease, which has nothing but that.
+    Visiting {
+        actor: ActorId,
+        lease: LeaseId,
+        node: NodeId,
+        slot: SlotId,
+        secret: LeaseSecret,
+    },
+    /// The actor is no more, or never was.
+    ActorGone {
+        actor: ActorId,
+        why: String,
+    },
+    /// Nobody knows what became of the actor, and it is not rebuilt before somebody does.
+    ActorAway {
+        actor: ActorId,
+        why: String,
+    },
+    /// The answer to `Find` of this number. `comes`: there is none, but one of this name is about to be there.
+    Found {
+        number: u64,
+        actor: Option<ActorId>,
+        #[serde(with = "serde_bytes")]
+        about: Vec<u8>,
+        comes: bool,
     },
 }
 
@@ -249,6 +301,14 @@ pub enum HeadToNode {
         /// run elsewhere.
         within: Duration,
     },
+    /// Take data connections for this lease, too, and hand them to the slot of the lease `host`: another client calls the
+    /// actor there. `again`: the node did so under an earlier head.
+    Admit {
+        lease: LeaseId,
+        host: LeaseId,
+        secret: LeaseSecret,
+        again: bool,
+    },
 }
 
 /// A start of the head whose word counted: leases are from it, and an earlier one of the same cluster is no head any
@@ -312,6 +372,9 @@ pub enum NodeToSlot {
         start: Vec<u8>,
         variables: Vec<(String, String)>,
     },
+    /// A data connection of another client's, which calls the actor here; its descriptor comes along. It is known by its
+    /// number on the page. Ends with a `Detach` of its lease.
+    Guest { lease: LeaseId, number: u32, secret: Option<LeaseSecret> },
 }
 
 /// Slot to node.

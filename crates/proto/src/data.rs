@@ -53,7 +53,7 @@ pub struct Hello {
     pub lease: LeaseId,
     /// How many replies the client has.
     pub replies: u64,
-    /// Its calls are for this slot alone: none is given back, whatever the one that runs waits for.
+    /// The calls of this lease can go nowhere else: none is given back that was not asked for.
     pub keeps: bool,
 }
 

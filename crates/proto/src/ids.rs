@@ -93,6 +93,13 @@ id!(
     "work-"
 );
 
+id!(
+    /// An actor: an object that lives in one slot at a time. Drawn at random by whoever makes it, and kept for as long as
+    /// it is rebuilt.
+    ActorId(u128),
+    "actor-"
+);
+
 impl PlacementId {
     /// Any node that has room.
     pub const ANY: PlacementId = PlacementId(0);

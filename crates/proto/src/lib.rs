@@ -29,7 +29,7 @@ pub use bytes::Bytes;
 pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;
 pub use ids::{
-    ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId,
+    ActorId, ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId,
     ProgramId, Seq, SlotId, TaskId, WorkId,
 };
 pub use placement::{Device, Facts, Rule};

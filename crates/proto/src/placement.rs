@@ -22,6 +22,8 @@ pub struct Rule {
     pub gang: Vec<Member>,
     /// Keeps rules apart that say the same: each gang is one of its own.
     pub nonce: u64,
+    /// Whoever has one of these leases keeps it, and its slot ends with it: what it holds is nobody else's.
+    pub kept: bool,
 }
 
 /// Which of the nodes that have room comes first.
@@ -60,6 +62,11 @@ pub struct Device {
 }
 
 impl Rule {
+    /// Whether such leases are never asked back for others, and their slots serve nobody else afterwards.
+    pub fn is_firm(&self) -> bool {
+        self.kept || !self.gang.is_empty()
+    }
+
     /// Whether a node of this name with these labels will do.
     pub fn allows(&self, name: &str, labels: &[(String, String)]) -> bool {
         self.labels.iter().all(|label| labels.contains(label))

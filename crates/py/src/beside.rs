@@ -53,7 +53,7 @@ pub fn begin(
 impl Beside {
     #[getter]
     fn number(&self) -> u64 {
-        self.deferred.call().0
+        self.deferred.number()
     }
 
     fn apply<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -90,7 +90,7 @@ pub fn allow_overlap(most: usize) -> PyResult<()> {
 #[pyfunction]
 pub fn next_stop(py: Python<'_>) -> PyResult<u64> {
     let runtime = here()?;
-    Ok(py.detach(|| runtime.next_stop()).call().0)
+    Ok(py.detach(|| runtime.next_stop()).number())
 }
 
 /// Raise `KeyboardInterrupt` in a thread.

@@ -4,7 +4,7 @@ use crate::function::Function;
 use crate::session::causes;
 use crate::waiting;
 use crate::wire::Wire;
-use paceline::{Bytes, Session, Shape, Submission};
+use paceline::{Bytes, Session, Shape, Submission, Within};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Group {
             timeout: waiting::timeout(timeout).unwrap_or(Duration::ZERO),
             priority,
             wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
-            member: Some(member),
+            within: Within::Member(member),
         };
         Function { session: self.session.clone(), submission, name: Arc::from(name), wire: Wire::Pickle }
     }

@@ -1,8 +1,8 @@
 //! The Rust core as a Python module: `paceline._native`.
 //!
 //! The only crate that knows Python. Small files: values ([`values`], [`scalar`]; to other languages [`message`]), the
-//! client's classes ([`session`], [`function`], [`group`], [`future`], [`map`], [`waiting`], [`room`], [`watch`]), what the
-//! machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`], [`beside`]).
+//! client's classes ([`session`], [`function`], [`group`], [`pool`], [`guest`], [`future`], [`map`], [`waiting`], [`room`],
+//! [`watch`]), what the machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`], [`beside`]).
 //!
 //! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
 //! * PY-2: every wait releases the interpreter lock and lets Ctrl-C through within 100 ms.
@@ -13,11 +13,13 @@ mod beside;
 mod function;
 mod future;
 mod group;
+mod guest;
 mod machine;
 mod map;
 mod message;
 mod outcome;
 mod payload;
+mod pool;
 mod room;
 mod scalar;
 mod session;
@@ -35,6 +37,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<future::FutureBase>()?;
     module.add_class::<function::Function>()?;
     module.add_class::<group::Group>()?;
+    module.add_class::<pool::Pool>()?;
+    module.add_class::<guest::Guest>()?;
     module.add_class::<map::Results>()?;
     module.add_class::<room::Gate>()?;
     module.add_class::<session::Session>()?;

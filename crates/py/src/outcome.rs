@@ -3,8 +3,8 @@
 use crate::wire::Wire;
 use paceline::exchange::Failure;
 use paceline::{
-    Charge, DeathCause, GroupLost, Lost, LostCause, MemoryUse, NotStarted, OutOfMemory, Outcome, Session,
-    StartError, Stored, TaskId,
+    ActorDied, Charge, DeathCause, GroupLost, Lost, LostCause, MemoryUse, NotStarted, OutOfMemory, Outcome,
+    PoolBroken, Session, StartError, Stored, TaskId,
 };
 use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
@@ -36,6 +36,8 @@ pub fn load(py: Python<'_>, stored: Stored) -> Outcome {
 /// The value, or the exception.
 pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<Bound<'py, PyAny>> {
     match outcome {
+        // Nobody was there to return anything.
+        Outcome::Value(bytes) if bytes.is_empty() => Ok(py.None().into_bound(py)),
         Outcome::Value(bytes) => {
             of.wire.value(py, &bytes, of.chunk).map_err(|error| unreadable(py, error, of))
         }
@@ -80,6 +82,25 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
             Err(lost(py, "no-resources", &fields))
         }
         Outcome::GroupLost(how) => Err(group_lost(py, &how, of)?),
+        Outcome::PoolBroken(why) => Err(pool_broken(py, &why, of)?),
+        Outcome::ActorDied(how) => Err(actor_died(py, &how, of)?),
+        Outcome::ActorGone(how) => {
+            let fields = fields(py, of)?;
+            if let Some(charge) = &how.charge {
+                say_death(&fields, charge, of)?;
+                fields.set_item("node_lost", charge.cause == DeathCause::NodeLost)?;
+                fields.set_item("timed_out", charge.cause == DeathCause::TimedOut)?;
+            } else {
+                fields.set_item("why", how.why.as_ref())?;
+            }
+            fields.set_item("ran", how.ran)?;
+            Err(lost(py, "actor-died", &fields))
+        }
+        Outcome::ActorAway { why, .. } => {
+            let fields = fields(py, of)?;
+            fields.set_item("why", why.as_ref())?;
+            Err(lost(py, "actor-unavailable", &fields))
+        }
         Outcome::TooDeep { needs } => {
             let fields = fields(py, of)?;
             fields.set_item("needs", needs.to_string())?;
@@ -234,6 +255,51 @@ fn group_lost(py: Python<'_>, how: &GroupLost, of: &Of<'_>) -> PyResult<PyErr> {
     fields.set_item("node_lost", how.charge.cause == DeathCause::NodeLost)?;
     fields.set_item("timed_out", how.charge.cause == DeathCause::TimedOut)?;
     Ok(lost(py, "group-lost", &fields))
+}
+
+fn pool_broken(py: Python<'_>, why: &PoolBroken, of: &Of<'_>) -> PyResult<PyErr> {
+    let fields = fields(py, of)?;
+    let mut cause = None;
+    match why {
+        PoolBroken::Raised { call, error, tries } => {
+            fields.set_item("call", call.as_ref())?;
+            fields.set_item("tries", tries)?;
+            cause = Some(remote_error(py, error));
+        }
+        PoolBroken::Unsendable { call, reason, tries } => {
+            fields.set_item("call", call.as_ref())?;
+            fields.set_item("tries", tries)?;
+            fields.set_item("reason", String::from_utf8_lossy(reason))?;
+        }
+        PoolBroken::Killed { call, charge, tries } => {
+            say_death(&fields, charge, of)?;
+            fields.set_item("call", call.as_ref())?;
+            fields.set_item("tries", tries)?;
+            fields.set_item("node_lost", charge.cause == DeathCause::NodeLost)?;
+        }
+        PoolBroken::Died { charge, deaths } => {
+            say_death(&fields, charge, of)?;
+            fields.set_item("deaths", deaths)?;
+            fields.set_item("node_lost", charge.cause == DeathCause::NodeLost)?;
+        }
+    }
+    if let Some(cause) = &cause {
+        fields.set_item("error", cause.value(py))?;
+    }
+    let broken = lost(py, "pool-broken", &fields);
+    broken.set_cause(py, cause);
+    Ok(broken)
+}
+
+fn actor_died(py: Python<'_>, how: &ActorDied, of: &Of<'_>) -> PyResult<PyErr> {
+    let fields = fields(py, of)?;
+    say_death(&fields, &how.charge, of)?;
+    fields.set_item("ran", how.ran)?;
+    fields.set_item("deaths", how.deaths)?;
+    fields.set_item("again", how.again)?;
+    fields.set_item("node_lost", how.charge.cause == DeathCause::NodeLost)?;
+    fields.set_item("timed_out", how.charge.cause == DeathCause::TimedOut)?;
+    Ok(lost(py, "actor-died", &fields))
 }
 
 fn lost(py: Python<'_>, kind: &str, fields: &Bound<'_, PyDict>) -> PyErr {

@@ -2,11 +2,14 @@
 
 use crate::function::Function;
 use crate::group::Group;
+use crate::guest::{self, Guest};
+use crate::pool::Pool;
 use crate::wire::Wire;
 use crate::{slot, waiting};
 use paceline::remote::{self, Password};
 use paceline::{
-    Bytes, Limits, Part, ProgramId, Resources, RetryOn, Rule, Shape, Submission, embedded, exchange, hardware,
+    Bytes, Limits, Part, PoolSpec, ProgramId, Resources, RetryOn, Rule, Shape, Submission, Within, embedded,
+    exchange, hardware,
 };
 use paceline_proto::PlacementId;
 use paceline_proto::control::Stream;
@@ -212,8 +215,8 @@ impl Session {
             Some(path) => (self.inner.program(exchange::start_of(path)), Wire::Message),
         };
         let shape = Shape { needs, program, placement };
-        let member = None;
-        let submission = Submission { function, shape, retries, retry_on, timeout, priority, wait, member };
+        let within = Within::Any;
+        let submission = Submission { function, shape, retries, retry_on, timeout, priority, wait, within };
         Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire })
     }
 
@@ -231,6 +234,53 @@ impl Session {
         resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
         let rule = placement.map_or_else(Rule::default, rule);
         Ok(Group::new(self.inner.clone(), self.inner.open_group(size, needs, rule)))
+    }
+
+    #[pyo3(signature = (size, *, eager, once=false, restarts=None, calls_per_slot=None, history=256_000_000, cpus, gpus, memory, resources, placement))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
+    fn pool(
+        &self,
+        size: u32,
+        eager: bool,
+        once: bool,
+        restarts: Option<u32>,
+        calls_per_slot: Option<u32>,
+        history: usize,
+        cpus: f64,
+        gpus: f64,
+        memory: u64,
+        resources: Vec<(String, f64)>,
+        placement: Option<Placement>,
+    ) -> PyResult<Pool> {
+        if size == 0 || once && size != 1 || calls_per_slot == Some(0) {
+            return Err(PyValueError::new_err("a pool has at least one slot, and an actor exactly one"));
+        }
+        let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
+        resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
+        let rule = placement.map_or_else(Rule::default, rule);
+        let program = ProgramId::OWN;
+        let spec = PoolSpec { size, eager, once, restarts, calls_per_slot, history, needs, program, rule };
+        Ok(Pool::new(self.inner.clone(), self.inner.open_pool(spec)))
+    }
+
+    /// A handle to an actor of somebody else's.
+    fn visit(&self, actor: &[u8]) -> PyResult<Guest> {
+        Ok(Guest::new(self.inner.clone(), guest::actor_of(actor)?))
+    }
+
+    /// The actor of this name, and what its owner says of it.
+    #[pyo3(signature = (name, within=10.0))]
+    fn find_actor<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        within: f64,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        let within = waiting::timeout(Some(within)).unwrap_or(Duration::ZERO);
+        let found = py.detach(|| self.inner.find_actor(name, within));
+        let found = found.map_err(|why| Unreached::new_err((why, String::new())))?;
+        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+        Ok(found.map(|(actor, about)| (bytes(&actor.0.to_le_bytes()), bytes(&about))))
     }
 
     /// How much this program counts when there is not enough for all.

@@ -4,13 +4,14 @@ use crate::head::encoded;
 use crate::job::{Job, argument};
 use crate::link::{Data, End, Kind, LinkId, Repeat};
 use crate::news::News;
+use crate::pool::{UPDATES, standing_of};
 use crate::trace::{brief_from, brief_to};
 use crate::world::{Event as Happening, Machine, Sim};
 use bytes::Bytes;
 use paceline_core::Tick;
-use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, program_name};
+use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, Within, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
-use paceline_proto::data::{Environment, FromSlot, ToSlot};
+use paceline_proto::data::{Call, Environment, FromSlot, ToSlot};
 use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, ProgramId, Shape, Start};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -46,7 +47,7 @@ pub(crate) struct ClientHost {
     pub head: Option<LinkId>,
     /// The data link of each lease.
     pub leases: BTreeMap<LeaseKey, Serving>,
-    functions: Vec<FunctionId>,
+    pub functions: Vec<FunctionId>,
     /// On which node a lease is.
     granted: HashMap<LeaseId, usize>,
     /// What a lease is of.
@@ -142,6 +143,7 @@ impl Sim {
         if let Some(process) = self.clients[client].slot {
             self.children_changed(process);
         }
+        self.actors_move(client);
         result
     }
 
@@ -169,6 +171,9 @@ impl Sim {
             Effect::Send { key, now } => self.client_sends(client, key, now),
             Effect::Finished { ticket, task, outcome } => {
                 self.note(|_| format!("{task:?} of client {client} ends: {outcome:?}"));
+                if ticket >= UPDATES {
+                    return self.on_update_ended(ticket, &outcome);
+                }
                 self.tell(|_| News::Ended { task: ticket, how: (&outcome).into() });
                 if let Outcome::HeadLost { after } = outcome {
                     let alone = self.now.since(self.clients[client].heard);
@@ -213,6 +218,8 @@ impl Sim {
             | ClientToHead::Reopening => Repeat::Later,
             ClientToHead::Unreachable { .. } => Repeat::AtOnce,
             ClientToHead::Bye | ClientToHead::Ask { .. } | ClientToHead::Answer { .. } => Repeat::Never,
+            ClientToHead::Find { .. } => Repeat::Never,
+            ClientToHead::Actor { .. } | ClientToHead::Visit { .. } => Repeat::AtOnce,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
             ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
                 Repeat::AtOnce
@@ -255,6 +262,10 @@ impl Sim {
                     self.processes[*process].granted.push(*lease);
                 }
             }
+            HeadToClient::Visiting { lease, node, .. } => {
+                let news = host.granted.insert(*lease, node.0 as usize - 1).is_none();
+                self.ledger.tally.guests += u64::from(news);
+            }
             HeadToClient::Output { text, .. } => {
                 assert_eq!(text[..], (client as u64).to_le_bytes(), "another client's line");
                 self.ledger.tally.printed += 1;
@@ -266,7 +277,11 @@ impl Sim {
                     self.ledger.on_ended(*lease, death);
                 }
             }
+            HeadToClient::ActorKnown { refused, .. } => assert_eq!(*refused, None, "names are unique here"),
             HeadToClient::Welcome { .. }
+            | HeadToClient::ActorGone { .. }
+            | HeadToClient::ActorAway { .. }
+            | HeadToClient::Found { .. }
             | HeadToClient::Recall { .. }
             | HeadToClient::Crowded { .. }
             | HeadToClient::ProgramFailed { .. }
@@ -422,8 +437,10 @@ impl Sim {
             self.note(|_| format!("client {client} -> {key:?}: {}", brief_to(&message)));
             match &message {
                 ToSlot::Run { calls, .. } => {
+                    let calls: Vec<Call> =
+                        calls.iter().filter(|call| standing_of(&call.payload).is_none()).cloned().collect();
                     calls.iter().for_each(|call| self.ledger.on_sent(lease, call));
-                    self.check_members(client, lease, calls);
+                    self.check_members(client, lease, &calls);
                 }
                 ToSlot::Define { .. } | ToSlot::Environment(_) => self.ledger.on_told(lease),
                 _ => {}
@@ -446,7 +463,12 @@ impl Sim {
             retry_on: job.retry_on,
             timeout: job.timeout,
             priority: job.priority,
-            member: job.member.map(|(_, member)| member),
+            within: match (job.member, job.pool, job.actor) {
+                (Some((_, member)), ..) => Within::Member(member),
+                (_, Some(pool), _) => Within::Pool(self.pools[pool].id.number),
+                (.., Some(actor)) => Within::Guest(self.actors[actor].id),
+                _ => Within::Any,
+            },
         };
         let now = self.now;
         let mut effects = Vec::new();

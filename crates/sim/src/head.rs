@@ -212,7 +212,12 @@ impl Sim {
             | HeadToClient::Via { .. }
             | HeadToClient::Heartbeat { .. }
             | HeadToClient::Ended { .. } => Repeat::Later,
-            HeadToClient::Granted { .. } => Repeat::AtOnce,
+            HeadToClient::Granted { .. }
+            | HeadToClient::Visiting { .. }
+            | HeadToClient::ActorKnown { .. }
+            | HeadToClient::ActorAway { .. } => Repeat::AtOnce,
+            HeadToClient::ActorGone { .. } => Repeat::Later,
+            HeadToClient::Found { .. } => Repeat::Never,
             HeadToClient::ProgramFailed { .. }
             | HeadToClient::Unplaceable { .. }
             | HeadToClient::Answer { .. }
@@ -236,6 +241,7 @@ impl Sim {
         let repeat = match message {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
             HeadToNode::Place { .. } | HeadToNode::Run { .. } | HeadToNode::Relay { .. } => Repeat::AtOnce,
+            HeadToNode::Admit { .. } => Repeat::AtOnce,
             HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } | HeadToNode::TooDeep { .. } => {
                 Repeat::Later
             }

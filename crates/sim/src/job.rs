@@ -33,6 +33,10 @@ pub struct Job {
     pub(crate) inner: Shape,
     /// The group that it is for, by number, and the member of it; the shape is the group's then.
     pub(crate) member: Option<(usize, u32)>,
+    /// The actor that it is a call of, by number.
+    pub(crate) actor: Option<usize>,
+    /// The pool that it is for, by number; the shape is the pool's then.
+    pub(crate) pool: Option<usize>,
 }
 
 /// How a run ends that nothing disturbs.
@@ -70,6 +74,8 @@ impl Job {
             levels: 0,
             inner: Shape::cpus(1),
             member: None,
+            actor: None,
+            pool: None,
         }
     }
 

@@ -6,6 +6,7 @@
 //! * LG-3: no run of a task has the number of another.
 //! * LG-4: a call that was given back never runs.
 //! * LG-5: a death is charged to the call that ran; three of them end a task, and no other task pays.
+//! * LG-7: a call of an actor runs once at most, and who is told that it has not begun may rely on it.
 //! * LG-6: first come, first served on one slot, within a client, a priority and a shape.
 
 use crate::job::{Fate, Job, argument, value};
@@ -115,11 +116,38 @@ impl Ledger {
         }
     }
 
+    /// A slot begins a standing call of a pool, which is a task that nobody waits for.
+    pub fn on_begin_standing(
+        &mut self,
+        process: usize,
+        client: usize,
+        lease: LeaseId,
+        call: &Call,
+        job: Job,
+    ) -> usize {
+        let task = self.submit(client, client, None, job);
+        self.tally.tasks -= 1;
+        self.open -= 1;
+        let entry = &mut self.entries[task];
+        (entry.outcome, entry.cancelled) = (Some(Outcome::Cancelled), true);
+        entry.runs.push(Run { process, lease, attempt: call.attempt, state: RunState::Running });
+        self.begun.insert((lease, call.seq), task);
+        self.begun_under.insert(lease);
+        task
+    }
+
+    /// How often a task was handed to a link.
+    pub fn times_sent(&self, task: usize) -> usize {
+        self.entries[task].sent.len()
+    }
+
     /// A slot begins a call. Returns the task.
     pub fn on_begin(&mut self, process: usize, client: usize, lease: LeaseId, call: &Call) -> usize {
         let task = named(&call.payload);
         let entry = &mut self.entries[task];
-        assert_eq!(entry.root, client, "{:?} runs in another client's slot", call.task);
+        let guest = entry.job.actor.is_some();
+        assert!(guest || entry.root == client, "{:?} runs in another client's slot", call.task);
+        assert!(!guest || entry.runs.is_empty(), "LG-7: {:?} of an actor runs twice", call.task);
         assert_eq!(entry.place.map(|(_, id)| id), Some(call.task), "the call has another task's argument");
         assert_eq!(
             call.payload,
@@ -267,6 +295,19 @@ impl Ledger {
                 assert!(job.member.is_some() || !refused.needs.fits_in(&refused.largest), "{id:?} fits");
                 tally.unplaceable += 1;
             }
+            Outcome::ActorGone(gone) => {
+                assert!(job.actor.is_some(), "{id:?} is no call of an actor");
+                assert!(gone.ran || entry.runs.is_empty(), "LG-7: {id:?} has run, and nobody is told");
+                let known = gone.charge.is_some_and(|charge| charge.cause != DeathCause::NodeLost);
+                let ran = !(gone.ran && known) || !entry.runs.is_empty();
+                assert!(ran, "LG-7: {id:?} is said to have run, and has not");
+                tally.actor_died += u64::from(known);
+                tally.actor_gone += u64::from(!known);
+            }
+            Outcome::ActorAway { .. } => {
+                assert!(job.actor.is_some() && entry.runs.is_empty(), "LG-7: {id:?} has run");
+                tally.actor_away += 1;
+            }
             Outcome::Stopped { .. } => unreachable!("nobody here ends the cluster"),
             Outcome::NoRoom(_) => unreachable!("nobody here waits for so long and no longer"),
             Outcome::TooDeep { needs } => {
@@ -280,6 +321,17 @@ impl Ledger {
                 // It may have been stopped in the middle, and nobody waited for what it did.
                 entry.doubtful = true;
                 tally.group_lost += 1;
+            }
+            Outcome::PoolBroken(_) => {
+                assert!(job.pool.is_some(), "{id:?} is in no pool");
+                entry.doubtful = true;
+                tally.broken_pools += 1;
+            }
+            Outcome::ActorDied(how) => {
+                assert!(job.pool.is_some(), "{id:?} is in no pool");
+                assert!(how.ran || entry.runs.is_empty(), "SP-3: {id:?} is said not to have run");
+                entry.doubtful = true;
+                tally.actor_deaths += 1;
             }
             Outcome::HeadLost { .. } => {
                 // Where it was and how often it ran, nobody was left to say.
@@ -299,6 +351,8 @@ impl Ledger {
                 }
             }
         }
+        // How often a call of an actor ran was looked at above.
+        entry.doubtful |= job.actor.is_some();
         let value = matches!(&outcome, Outcome::Value(_));
         assert!(!value || !entry.exceeded, "{id:?} had too much memory and ran again");
         if !entry.cancelled && !entry.doubtful {
@@ -307,7 +361,8 @@ impl Ledger {
             assert!(entry.runs.len() <= job.retries as usize + 1, "{id:?} has more runs than it may");
         }
         assert!(entry.charged <= POISON, "LG-5: {id:?} was charged {} deaths", entry.charged);
-        if entry.charged == POISON && !entry.cancelled {
+        let with_pool = matches!(&outcome, Outcome::PoolBroken(_));
+        if entry.charged == POISON && !entry.cancelled && !with_pool {
             let poison = matches!(&outcome, Outcome::Lost(lost) if lost.cause == LostCause::Poison);
             assert!(poison, "LG-5: {id:?} has three deaths and ends as {outcome:?}");
         }

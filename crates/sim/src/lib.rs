@@ -12,6 +12,7 @@
 //! * SM-3: in peace every task ends, and no lease is held for long without use.
 #![forbid(unsafe_code)]
 
+mod actors;
 mod agenda;
 mod beside;
 mod client;
@@ -25,6 +26,7 @@ mod load;
 mod nesting;
 mod news;
 mod node;
+mod pool;
 mod process;
 mod random;
 mod run;

@@ -34,6 +34,10 @@ pub(crate) struct Load {
     most: usize,
     /// Share of actions that are about groups.
     groups: u64,
+    /// Share of actions that are about actors.
+    pub actors: u64,
+    /// Share of actions that are about pools.
+    pub pools: u64,
 }
 
 impl Load {
@@ -83,6 +87,8 @@ impl Load {
             pause: Duration::from_micros(random.pick(&[100, 2_000, 50_000])),
             most: random.pick(&[3, 30, 150]),
             groups: random.pick(&[0, 0, 3, 20]),
+            actors: 0,
+            pools: 0,
         }
     }
 
@@ -124,6 +130,8 @@ impl Load {
             children: random.within(1..3) as u8,
             levels: if random.percent(self.nesting) { random.within(1..3) as u8 } else { 0 },
             member: None,
+            pool: None,
+            actor: None,
         };
         // Those that kill, nest or have a deadline need the main thread, which is where deaths are charged.
         let plain = job.fate != Fate::Kills && job.levels == 0 && job.timeout.is_zero();
@@ -147,6 +155,12 @@ impl Sim {
         }
         if self.random.percent(self.load.groups) {
             return self.some_group(client);
+        }
+        if self.load.actors > 0 && self.random.percent(self.load.actors) {
+            return self.some_actor(client);
+        }
+        if self.random.percent(self.load.pools) {
+            return self.some_pool(client);
         }
         let count = self.random.pick(&[1, 1, 4, 40]).min(room);
         for _ in 0..count {

@@ -30,6 +30,13 @@ pub enum How {
     HeadLost,
     NotStarted,
     GroupLost,
+    /// The actor that it is a call of is no more; `ran` if it had begun, as far as anybody knows.
+    ActorGone {
+        ran: bool,
+    },
+    ActorAway,
+    PoolBroken,
+    ActorDied,
 }
 
 impl From<&Outcome> for How {
@@ -44,6 +51,10 @@ impl From<&Outcome> for How {
             Outcome::TooDeep { .. } => How::TooDeep,
             Outcome::HeadLost { .. } => How::HeadLost,
             Outcome::GroupLost(_) => How::GroupLost,
+            Outcome::ActorGone(gone) => How::ActorGone { ran: gone.ran },
+            Outcome::ActorAway { .. } => How::ActorAway,
+            Outcome::PoolBroken(_) => How::PoolBroken,
+            Outcome::ActorDied(_) => How::ActorDied,
             Outcome::NotStarted(_) => How::NotStarted,
             Outcome::Lost(lost) => match lost.cause {
                 LostCause::SlotDied => How::SlotDied,

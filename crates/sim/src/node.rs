@@ -401,6 +401,8 @@ impl Sim {
             ZygoteToNode::Exited { slot, cause, .. } => {
                 if let Some(&process) = self.nodes[node].slots.get(&slot) {
                     let death = self.death(process, cause);
+                    let calls = self.guest_calls(process);
+                    self.node_handles(node, Event::GuestCalls { slot, calls });
                     self.node_handles(node, Event::Exited { slot, death });
                 }
             }
@@ -432,6 +434,8 @@ impl Sim {
         let Process { node, slot, .. } = self.processes[process];
         if self.nodes[node].slots.get(&slot) == Some(&process) {
             let death = self.death(process, DeathCause::Signal(9));
+            let calls = self.guest_calls(process);
+            self.node_handles(node, Event::GuestCalls { slot, calls });
             self.node_handles(node, Event::Exited { slot, death });
         }
     }
@@ -535,6 +539,10 @@ impl Sim {
                 assert!(bound.is_none(), "ND-2: a slot is bound twice");
             }
             NodeToSlot::Attach { lease, secret } => self.slot_attaches(process, lease, secret, connection),
+            NodeToSlot::Guest { lease, number, secret } => {
+                self.guest_attaches(process, lease, number, secret, connection);
+            }
+            NodeToSlot::Detach { lease } if self.guest_detaches(process, lease) => {}
             NodeToSlot::Detach { lease } => self.slot_detaches(process, lease),
             NodeToSlot::Exit => {
                 self.processes[process].exits = true;

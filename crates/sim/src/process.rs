@@ -3,11 +3,13 @@
 //! It behaves like the real one: while user code runs, bytes stay unread until the companion takes over after 200 us;
 //! replies are sent when no call waits, or after 200 us.
 
+use crate::actors::Guest;
 use crate::head::encoded;
 use crate::job::{Fate, value};
 use crate::ledger::RunState;
 use crate::link::{Data, End, Kind, LinkId, Repeat};
 use crate::news::News;
+use crate::pool::standing_of;
 use crate::trace::{brief_from, brief_to};
 use crate::world::{Event, Machine, Sim};
 use paceline_core::Tick;
@@ -63,6 +65,10 @@ pub(crate) struct Process {
     /// The last lease under which a task waited for others.
     pub waited_under: Option<LeaseId>,
     pub data: Option<LinkId>,
+    /// Other clients that call the actor in it.
+    pub guests: BTreeMap<LeaseId, Guest>,
+    /// The guest that was served last.
+    turn: Option<LeaseId>,
     pub busy: Option<Busy>,
     /// What goes on beside it.
     pub beside: Vec<Busy>,
@@ -82,6 +88,9 @@ pub(crate) struct Process {
     detaching: Option<LeaseId>,
     last_flush: Tick,
     runs: u64,
+    /// The pool that it is in, and the standing calls that it has applied.
+    pub pool: Option<usize>,
+    pub applied: Vec<usize>,
 }
 
 /// User code that runs.
@@ -89,6 +98,8 @@ pub(crate) struct Busy {
     pub run: u64,
     pub task: usize,
     pub call: Call,
+    /// Whose call it is, if it is a guest's, and what that guest is to the page.
+    pub guest: Option<(LeaseId, u32)>,
     began: Tick,
     /// It was told to stop.
     pub stops: Option<Status>,
@@ -118,6 +129,8 @@ impl Process {
             nested: None,
             waited_under: None,
             data: None,
+            guests: BTreeMap::new(),
+            turn: None,
             busy: None,
             beside: Vec::new(),
             exits: false,
@@ -132,7 +145,33 @@ impl Process {
             detaching: None,
             last_flush: Tick::ZERO,
             runs: 0,
+            pool: None,
+            applied: Vec::new(),
         }
+    }
+
+    /// A guest brought a function along.
+    pub(crate) fn knows(&mut self, function: FunctionId) {
+        self.defined.entry(function).or_default();
+    }
+
+    /// The next call, in turn: its own client's and each guest's.
+    fn next_call(&mut self) -> Option<(Option<LeaseId>, Call)> {
+        let mut all: Vec<Option<LeaseId>> = vec![None];
+        all.extend(self.guests.keys().map(|lease| Some(*lease)));
+        let after = all.iter().position(|who| *who > self.turn).unwrap_or(0);
+        all.rotate_left(after);
+        for who in all {
+            let call = match who {
+                None => self.core.claim(),
+                Some(lease) => self.guests.get_mut(&lease).and_then(|guest| guest.core.claim()),
+            };
+            if let Some(call) = call {
+                self.turn = who;
+                return Some((who, call));
+            }
+        }
+        None
     }
 
     pub(crate) fn running(&self, run: u64) -> bool {
@@ -186,6 +225,7 @@ impl Sim {
         entry.life = Life::Dead;
         entry.inbox.clear();
         let (control, data, busy) = (entry.control, entry.data.take(), entry.busy.take());
+        let guests: Vec<LinkId> = entry.guests.values_mut().filter_map(|guest| guest.data.take()).collect();
         self.note(|sim| {
             let page = sim.processes[process].page;
             format!("slot {} dies of {cause:?}, {page:?}", sim.slot_name(process))
@@ -202,6 +242,9 @@ impl Sim {
             && let Some(data) = data
         {
             self.close_end(data, End::Far);
+        }
+        if cause != DeathCause::NodeLost {
+            guests.into_iter().for_each(|link| self.close_end(link, End::Far));
         }
     }
 
@@ -268,7 +311,17 @@ impl Sim {
         self.kill(process, DeathCause::Exit(1));
     }
 
-    pub(crate) fn slot_hears_client(&mut self, process: usize, message: ToSlot, repeated: bool) {
+    pub(crate) fn slot_hears_client(
+        &mut self,
+        process: usize,
+        link: LinkId,
+        message: ToSlot,
+        repeated: bool,
+    ) {
+        if self.processes[process].data != Some(link) {
+            self.guest_speaks(process, link, Some((message, repeated)));
+            return;
+        }
         self.processes[process].inbox.push_back(Some((message, repeated)));
         self.serve(process);
     }
@@ -278,11 +331,13 @@ impl Sim {
         if self.processes[process].data == Some(link) {
             self.processes[process].inbox.push_back(None);
             self.serve(process);
+        } else {
+            self.guest_speaks(process, link, None);
         }
     }
 
     /// Bytes are there: the main thread reads them if it is idle, the companion if it serves the link.
-    fn serve(&mut self, process: usize) {
+    pub(crate) fn serve(&mut self, process: usize) {
         let entry = &self.processes[process];
         if entry.busy.is_none() {
             self.advance(process);
@@ -299,6 +354,7 @@ impl Sim {
                 Some((message, repeated)) => self.take_message(process, message, repeated),
             }
         }
+        self.guests_receive(process);
         self.touch(Machine::Slot(process));
     }
 
@@ -317,7 +373,7 @@ impl Sim {
                 Effect::Define { function, .. } => self.defines(process, function, repeated),
                 Effect::Environment(environment) => self.processes[process].environment = Some(environment),
                 Effect::Interrupt { call } if self.stop_beside(process, call) => {}
-                Effect::Interrupt { call } => self.stop_run(process, call, Status::Cancelled),
+                Effect::Interrupt { call } => self.stop_run(process, None, call, Status::Cancelled),
                 Effect::Die { call } => {
                     let entry = &self.processes[process];
                     let mut runs = entry.busy.iter().chain(&entry.beside).map(|busy| busy.call.seq);
@@ -329,9 +385,10 @@ impl Sim {
     }
 
     /// What runs is to stop, for this reason. Some code cannot, and is killed in the end.
-    fn stop_run(&mut self, process: usize, call: Seq, why: Status) {
+    pub(crate) fn stop_run(&mut self, process: usize, guest: Option<LeaseId>, call: Seq, why: Status) {
         let Some(busy) = &mut self.processes[process].busy else { return };
-        if busy.call.seq == call && busy.stops.is_none() {
+        let same = busy.call.seq == call && busy.guest.map(|(lease, _)| lease) == guest;
+        if same && busy.stops.is_none() {
             busy.stops = Some(why);
             let run = busy.run;
             let stubborn = self.ledger.entries[busy.task].job.stubborn;
@@ -352,6 +409,7 @@ impl Sim {
     }
 
     pub(crate) fn flush(&mut self, process: usize) {
+        self.guests_flush(process);
         let now = self.now;
         let entry = &mut self.processes[process];
         if entry.data.is_none() {
@@ -385,35 +443,52 @@ impl Sim {
                 self.flush(process);
                 return self.kill(process, DeathCause::Exit(0));
             }
-            if !entry.core.can_claim() {
+            if !entry.core.can_claim() && !entry.guests.values().any(|guest| guest.core.can_claim()) {
                 self.flush(process);
                 self.receive(process);
                 // Replies that need no run: calls given back while they waited.
                 self.flush(process);
             }
             let entry = &mut self.processes[process];
-            let Some(call) = entry.core.claim() else {
+            let Some((guest, call)) = entry.next_call() else {
                 entry.companion_serves = false;
                 return;
             };
-            self.begin(process, call);
+            self.begin(process, guest, call);
         }
     }
 
-    fn begin(&mut self, process: usize, call: Call) {
+    fn begin(&mut self, process: usize, guest: Option<LeaseId>, call: Call) {
         let entry = &mut self.processes[process];
         entry.runs += 1;
-        entry.page.running = Some(call.seq);
         let run = entry.runs;
-        let lease = entry.core.lease().expect("calls come under a lease");
+        let lease = match guest {
+            Some(lease) => lease,
+            None => entry.core.lease().expect("calls come under a lease"),
+        };
+        let guest = guest.map(|lease| {
+            let guest = entry.guests.get_mut(&lease).expect("it has claimed a call");
+            guest.page.running = Some(call.seq);
+            (lease, guest.number)
+        });
+        if guest.is_none() {
+            entry.page.running = Some(call.seq);
+        }
         let client = entry.client.expect("a slot with calls is somebody's").0 as usize - 1;
         assert!(entry.defined.contains_key(&call.function), "CL-6: {:?} has no function", call.task);
-        assert!(entry.environment.is_some(), "{:?} has no environment", call.task);
+        assert!(guest.is_some() || entry.environment.is_some(), "{:?} has no environment", call.task);
         let slowness = entry.slowness;
-        let task = self.ledger.on_begin(process, client, lease, &call);
-        if self.settings.batch.is_zero() {
-            self.ledger.check_order(lease, task, call.task);
-        }
+        let task = match standing_of(&call.payload) {
+            Some(update) => self.begin_standing(process, client, lease, &call, update),
+            None => {
+                let task = self.ledger.on_begin(process, client, lease, &call);
+                if self.settings.batch.is_zero() {
+                    self.ledger.check_order(lease, task, call.task);
+                }
+                self.check_pool_call(process, task, call.task);
+                task
+            }
+        };
         self.note(|sim| {
             format!("slot {} runs {:?}/{} as {:?}", sim.slot_name(process), call.task, call.attempt, call.seq)
         });
@@ -423,7 +498,8 @@ impl Sim {
         });
         let job = self.ledger.entries[task].job;
         let program = self.processes[process].program;
-        assert_eq!(job.shape.program, program, "ND-7: {:?} runs in another program", call.task);
+        let same = guest.is_some() || job.shape.program == program;
+        assert!(same, "ND-7: {:?} runs in another program", call.task);
         self.ledger.tally.program_runs += u64::from(!program.is_own());
         let takes = job.takes * slowness;
         if job.child().is_some() {
@@ -445,6 +521,7 @@ impl Sim {
             run,
             task,
             call,
+            guest,
             began: self.now,
             stops: None,
             children: Vec::new(),
@@ -477,6 +554,7 @@ impl Sim {
             return;
         }
         self.flush(process);
+        self.guests_announce(process);
         if self.processes[process].data.is_some()
             && let Some(message) = self.processes[process].core.announce_running()
         {
@@ -512,7 +590,7 @@ impl Sim {
         if self.processes[process].running(run)
             && let Some(call) = self.processes[process].page.running
         {
-            self.stop_run(process, call, Status::TimedOut);
+            self.stop_run(process, None, call, Status::TimedOut);
         }
     }
 
@@ -537,14 +615,28 @@ impl Sim {
         let now = self.now;
         let entry = &mut self.processes[process];
         let busy = entry.busy.take().expect("only a running call finishes");
-        entry.page = Page { running: None, finished: busy.call.seq, gave_up: false };
+        let page = Page { running: None, finished: busy.call.seq, gave_up: false };
         // It ended by itself, but too late.
         let status = if busy.stops == Some(Status::TimedOut) { Status::TimedOut } else { status };
         let reply = Reply { seq: busy.call.seq, status, took: now.since(busy.began), payload };
-        entry.core.finish(reply);
+        match busy.guest {
+            None => {
+                entry.page = page;
+                entry.core.finish(reply);
+            }
+            Some((lease, _)) => {
+                if let Some(guest) = entry.guests.get_mut(&lease) {
+                    guest.page = page;
+                    guest.core.finish(reply);
+                }
+            }
+        }
         let due = now.since(entry.last_flush) >= FLUSH_AFTER;
         let detached = entry.detaching.take();
         self.ledger.on_over(busy.task, process, RunState::Over(status));
+        if let Some(update) = standing_of(&busy.call.payload).filter(|_| status == Status::Value) {
+            self.processes[process].applied.push(update);
+        }
         if let Some(lease) = detached {
             self.processes[process].page = Page::default();
             self.slot_tells_node(process, &SlotToNode::Detached { lease });

@@ -62,10 +62,13 @@ impl Sim {
             sim.agenda.add(sim.now, Event::Acts { client });
         }
         sim.load = Load::random(&mut random);
+        // Drawn apart, as below.
+        sim.load.pools = Random::new(seed ^ 0x9au64 << 56).pick(&[0, 0, 5, 30]);
         let mut plan = Plan::random(&mut random);
         // Drawn apart, so that a seed's cluster and faults are the same with and without.
         let mut apart = Random::new(seed ^ 0xd7u64 << 56);
         let works = apart.percent(50) && !plan.has_rivals();
+        sim.load.actors = Random::new(seed ^ 0xacu64 << 56).pick(&[0, 10, 40]);
         plan.full_disk = if works { apart.pick(&[0, 0, 5]) } else { 0 };
         sim.start_faults(plan);
         if works {
@@ -80,6 +83,8 @@ impl Sim {
         self.heal();
         self.load.active = false;
         self.close_groups();
+        self.close_actors();
+        self.close_pools();
         let left = |task: &crate::ledger::Entry| {
             if task.outcome.is_none() { task.job.takes * task.job.most_runs() } else { Duration::ZERO }
         };

@@ -3,6 +3,7 @@
 //! Owns: virtual time and everything that the shells own in the real world. A step is one event; the machines it
 //! touched are checked after it.
 
+use crate::actors::Actor;
 use crate::agenda::Agenda;
 use crate::client::ClientHost;
 use crate::faults::Plan;
@@ -13,6 +14,7 @@ use crate::link::{Arrival, Delay, End, Kind, LinkId, Links, Repeat};
 use crate::load::Load;
 use crate::news::News;
 use crate::node::NodeHost;
+use crate::pool::{Pool, Update};
 use crate::process::{Life, Process};
 use crate::random::Random;
 use crate::trace::{Trace, Tracing};
@@ -45,6 +47,9 @@ pub struct Sim {
     pub(crate) processes: Vec<Process>,
     pub(crate) works: Vec<Errand>,
     pub(crate) groups: Vec<Group>,
+    pub(crate) actors: Vec<Actor>,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) updates: Vec<Update>,
     pub(crate) ledger: Ledger,
     pub(crate) settings: Settings,
     pub(crate) plan: Plan,
@@ -199,6 +204,9 @@ pub(crate) enum Event {
     GroupEnds {
         group: usize,
     },
+    PoolEnds {
+        pool: usize,
+    },
     Fault,
     Submits {
         work: usize,
@@ -225,6 +233,9 @@ impl Sim {
             processes: Vec::new(),
             works: Vec::new(),
             groups: Vec::new(),
+            actors: Vec::new(),
+            pools: Vec::new(),
+            updates: Vec::new(),
             ledger: Ledger::default(),
             settings,
             plan: Plan::default(),
@@ -288,6 +299,7 @@ impl Sim {
             Event::Leaves { process } => self.leaves(process),
             Event::Acts { client } => self.client_acts(client),
             Event::GroupEnds { group } => self.close_group(group),
+            Event::PoolEnds { pool } => self.pool_ends(pool),
             Event::Fault => self.fault(),
             Event::Submits { work } => self.submits(work),
             Event::WorkEnds { process } => self.work_ends(process),
@@ -320,7 +332,11 @@ impl Sim {
                 }
                 Machine::Node(node) => self.check_node(node),
                 Machine::Client(client) => self.clients[client].core.check(),
-                Machine::Slot(process) => self.processes[process].core.check(),
+                Machine::Slot(process) => {
+                    let process = &self.processes[process];
+                    let mut guests = process.guests.values();
+                    process.core.check().and_then(|()| guests.try_for_each(|guest| guest.core.check()))
+                }
             };
             result.unwrap_or_else(|broken| panic!("{broken}"));
         }
@@ -439,7 +455,7 @@ impl Sim {
             }
             (Kind::Data(data), End::Far) => {
                 let process = data.process.expect("only an attached slot reads");
-                self.slot_hears_client(process, ToSlot::decode(frame).expect(SENT), repeated);
+                self.slot_hears_client(process, id, ToSlot::decode(frame).expect(SENT), repeated);
             }
             (Kind::Data(data), End::Near) => {
                 self.client_hears_slot(id, data, FromSlot::decode(frame).expect(SENT));

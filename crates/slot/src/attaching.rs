@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the other side may take to prove what it knows.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// So many may try at once.
 const MOST: usize = 16;
-const STACK: usize = 1 << 20;
+pub(crate) const STACK: usize = 1 << 20;
 
 /// Connections in the order they came.
 #[derive(Default)]
@@ -28,6 +28,33 @@ pub(crate) struct Attaching {
 }
 
 impl Attaching {
+    /// One more came. Its number.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.came += 1;
+        self.came
+    }
+
+    /// This one serves from now on, unless a later one does.
+    pub(crate) fn settle(&mut self, number: u64) -> bool {
+        let latest = number > self.settled;
+        if latest {
+            self.settled = number;
+        }
+        latest
+    }
+
+    pub(crate) fn may_seal(&self) -> bool {
+        self.sealing < MOST
+    }
+
+    pub(crate) fn seals(&mut self) {
+        self.sealing += 1;
+    }
+
+    pub(crate) fn sealed(&mut self) {
+        self.sealing -= 1;
+    }
+
     /// The lease is over, and with it whatever was opened for it.
     pub(crate) fn forget(&mut self) {
         self.settled = self.came;

@@ -9,6 +9,7 @@
 
 use crate::attaching;
 use crate::becoming::Becoming;
+use crate::guests;
 use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, GRACE, Interrupt, SERVE_AFTER, Shared, State, Why};
 use crate::{nesting, overlap};
 use paceline_net::control::{Inbox, Outbox};
@@ -91,13 +92,13 @@ impl Companion {
 
     fn run(mut self) {
         loop {
-            let link = self.served_link();
+            let links = self.served_links();
             let mut waits = vec![
                 PollFd::new(&self.shared.control, PollFlags::IN),
                 PollFd::new(&self.shared.companion_timer, PollFlags::IN),
                 PollFd::new(&self.shared.companion_wake, PollFlags::IN),
             ];
-            if let Some((socket, interest)) = &link {
+            for (socket, interest) in &links {
                 waits.push(PollFd::from_borrowed_fd(socket.as_fd(), *interest));
             }
             if poll::wait(&mut waits, None).is_err() {
@@ -112,7 +113,7 @@ impl Companion {
                 self.shared.companion_timer.clear();
                 self.on_timer();
             }
-            if ready.get(3) == Some(&true) {
+            if ready[3..].contains(&true) {
                 self.serve();
             }
             if ready[0] && !self.on_control() {
@@ -121,21 +122,21 @@ impl Companion {
         }
     }
 
-    /// The link, if it is the companion's to serve now.
-    fn served_link(&self) -> Option<(Arc<Kept>, PollFlags)> {
+    /// The links, if they are the companion's to serve now.
+    fn served_links(&self) -> Vec<(Arc<Kept>, PollFlags)> {
         let state = self.shared.state.lock();
         if !state.companion_serves {
-            return None;
+            return Vec::new();
         }
-        let interest = if state.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        state.link.as_ref().map(|in_use| (in_use.link.socket(), interest))
+        let own = state.link.as_ref().map(|in_use| (in_use.link.socket(), in_use.interest()));
+        own.into_iter().chain(state.guest_sockets()).collect()
     }
 
     fn on_timer(&self) {
         let now = clock::now();
         let mut state = self.shared.state.lock();
         state.timer_due = None;
-        let waiting = state.busy && state.core.unsent() > 0;
+        let waiting = state.busy && state.has_unsent();
         if waiting {
             state.flush(now);
         }
@@ -151,10 +152,8 @@ impl Companion {
             state.companion_serves = true;
             state.receive();
         }
-        if now >= serve_at
-            && let Some(message) = state.core.announce_running()
-        {
-            state.send(&message);
+        if now >= serve_at {
+            state.announce_running();
         }
         self.see_to_deadline(&mut state, now);
         self.see_to_interrupt(&mut state, now);
@@ -169,12 +168,13 @@ impl Companion {
 
     /// A call that has had its time is to stop.
     fn see_to_deadline(&self, state: &mut State, now: u64) {
-        if let (Some(deadline), Some(call)) = (state.deadline, state.core.running())
+        if let (Some(deadline), Some((caller, call))) = (state.deadline, state.running())
             && now >= deadline
             && state.interrupt.is_none()
         {
             let ends_at = now + GRACE.as_nanos() as u64;
-            state.interrupt = Some(Interrupt { call, why: Why::TimedOut, ends_at, signalled: false });
+            let why = Why::TimedOut;
+            state.interrupt = Some(Interrupt { caller, call, why, ends_at, signalled: false });
         }
     }
 
@@ -195,14 +195,14 @@ impl Companion {
 
     /// A call that is to stop gets the signal; if it goes on all the same, the slot ends, and its node says so.
     fn see_to_interrupt(&self, state: &mut State, now: u64) {
-        let running = state.core.running();
+        let running = state.running();
         let Some(interrupt) = &mut state.interrupt else { return };
-        if running != Some(interrupt.call) {
+        if running != Some((interrupt.caller, interrupt.call)) {
             return;
         }
         if now >= interrupt.ends_at {
             if interrupt.why == Why::TimedOut {
-                self.shared.page.give_up(interrupt.call);
+                self.shared.give_up_on_page(interrupt.caller, interrupt.call);
             }
             let _ = kill_process(getpid(), Signal::KILL);
         }
@@ -244,6 +244,14 @@ impl Companion {
                 let Some(connection) = descriptors.into_iter().next() else { return };
                 attaching::on_attach(&self.shared, &mut state, lease, connection, secret);
             }
+            NodeToSlot::Guest { lease, number, secret } => {
+                let Some(connection) = descriptors.into_iter().next() else { return };
+                guests::on_guest(&self.shared, &mut state, lease, number, connection, secret);
+                if state.companion_serves {
+                    self.shared.companion_wake.wake();
+                }
+            }
+            NodeToSlot::Detach { lease } if state.end_guest(lease) => {}
             NodeToSlot::Detach { lease } => self.on_detach(&mut state, lease),
             NodeToSlot::Exit => state.exit = true,
             NodeToSlot::Become { start, variables } => {

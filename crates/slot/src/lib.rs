@@ -8,6 +8,7 @@
 mod attaching;
 mod becoming;
 mod companion;
+mod guests;
 mod nesting;
 mod overlap;
 mod runtime;

@@ -6,6 +6,7 @@
 //! * NE-3: one that may not wait, for too many do, runs what nobody has begun. Once nothing is left of that, it waits.
 
 use crate::companion;
+use crate::guests::Caller;
 use crate::runtime::{Runtime, Shared, State};
 use paceline_net::{clock, fds};
 use paceline_proto::control::SlotToNode;
@@ -62,15 +63,13 @@ impl Runtime {
             changed(&self.shared, &mut state);
             return Some(Wait { lease, call: None });
         }
-        let call = state.core.running().filter(|_| state.busy)?;
+        let call = state.running().filter(|_| state.busy)?;
         let wait = Wait { lease, call: Some(call) };
         state.blocked += 1;
         if state.blocked > 1 {
             return Some(wait);
         }
-        if let Some(message) = state.core.announce_running() {
-            state.send(&message);
-        }
+        state.announce_running();
         state.core.block();
         state.flush(clock::now());
         // Calls that are on their way here go back, too.
@@ -91,7 +90,7 @@ impl Runtime {
             }
             return;
         }
-        let same = state.core.lease() == Some(wait.lease) && state.core.running() == wait.call;
+        let same = state.core.lease() == Some(wait.lease) && state.running() == wait.call;
         if same && state.blocked > 0 {
             state.blocked -= 1;
             if state.blocked == 0 {
@@ -126,7 +125,7 @@ impl Runtime {
 pub struct Wait {
     lease: LeaseId,
     /// None: one of those that go on beside it.
-    call: Option<Seq>,
+    call: Option<(Caller, Seq)>,
 }
 
 /// Nobody waits any more on behalf of the call that runs, or it ends.

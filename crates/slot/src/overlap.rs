@@ -9,6 +9,7 @@
 //! * OV-4: what an earlier lease left behind is not answered, and its slot serves no other.
 
 use crate::companion;
+use crate::guests::Caller;
 use crate::nesting;
 use crate::runtime::{GRACE, Interrupt, Runtime, SERVE_AFTER, Shared, State, Why};
 use paceline_net::clock;
@@ -21,28 +22,27 @@ use std::time::Duration;
 /// A call that goes on beside others, by name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Deferred {
-    lease: LeaseId,
+    caller: Caller,
     call: Seq,
 }
 
 impl Deferred {
-    /// Its number, as long as its lease lasts.
-    pub fn call(self) -> Seq {
-        self.call
+    /// A number that no other has in this slot, as long as its lease lasts.
+    pub fn number(self) -> u64 {
+        u64::from(self.caller.guest) << 48 | self.call.0
     }
 }
 
 /// What is known of deferred calls beyond their numbers.
 #[derive(Default)]
 pub(crate) struct Overlap {
-    calls: BTreeMap<Seq, GoingOn>,
+    calls: BTreeMap<Deferred, GoingOn>,
     stops: VecDeque<Deferred>,
     /// How many threads of theirs wait for other tasks.
     pub waits: usize,
 }
 
 struct GoingOn {
-    deferred: Deferred,
     /// How long the main thread was with it.
     took: Duration,
     deadline: Option<u64>,
@@ -52,7 +52,8 @@ struct GoingOn {
 impl Overlap {
     /// A call is to stop. False: no deferred call has this number.
     pub fn interrupt(&mut self, interrupt: Interrupt) -> bool {
-        let Some(going_on) = self.calls.get_mut(&interrupt.call) else { return false };
+        let named = Deferred { caller: interrupt.caller, call: interrupt.call };
+        let Some(going_on) = self.calls.get_mut(&named) else { return false };
         match &mut going_on.interrupt {
             Some(earlier) => earlier.ends_at = earlier.ends_at.min(interrupt.ends_at),
             none => *none = Some(interrupt),
@@ -62,6 +63,11 @@ impl Overlap {
 
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
+    }
+
+    /// A guest is gone: what goes on for it is answered to nobody.
+    pub fn forget_of(&mut self, lease: LeaseId) {
+        self.calls.retain(|deferred, _| deferred.caller.lease != lease);
     }
 
     /// The lease is over. Says whether something of it goes on.
@@ -80,18 +86,22 @@ impl Runtime {
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;
         let took = Duration::from_nanos(now.saturating_sub(state.began));
-        let interrupt = state.interrupt.take().filter(|interrupt| interrupt.call == call);
-        let (deadline, lease) = (state.deadline.take(), state.core.lease());
+        let interrupt = state.interrupt.take().filter(|interrupt| state.concerns_running(interrupt));
+        let deadline = state.deadline.take();
         state.busy = false;
-        self.shared.page.end(call);
+        self.shared.end_on_page(state, call);
         if state.blocked > 0 {
             nesting::goes_on(&self.shared, state);
         }
         if let Some(lease) = state.detaching.take() {
             companion::say_detached(&self.shared, lease);
         }
-        let deferred = Deferred { lease: lease.filter(|_| state.core.defer(call))?, call };
-        state.overlap.calls.insert(call, GoingOn { deferred, took, deadline, interrupt });
+        let caller = state.caller?;
+        let deferred = Deferred { caller, call };
+        if !state.core_of(caller)?.defer(call) {
+            return None;
+        }
+        state.overlap.calls.insert(deferred, GoingOn { took, deadline, interrupt });
         let due = now + SERVE_AFTER.as_nanos() as u64;
         let due = deadline.map_or(due, |deadline| deadline.min(due));
         companion::set_timer(&self.shared, state, now, due);
@@ -103,20 +113,22 @@ impl Runtime {
         let now = clock::now();
         let mut guard = self.shared.state.lock();
         let state = &mut *guard;
-        if state.core.lease() != Some(deferred.lease) {
+        if state.core_of(deferred.caller).is_none() {
             return;
         }
-        let Some(going_on) = state.overlap.calls.remove(&deferred.call) else { return };
+        let Some(going_on) = state.overlap.calls.remove(&deferred) else { return };
         let status = going_on.interrupt.map_or(status, |interrupt| interrupt.why.status_for(status));
-        let was_full = !state.core.can_claim();
-        state.core.answer(Reply { seq: deferred.call, status, took: going_on.took, payload });
+        let was_full = !state.can_claim();
+        if let Some(core) = state.core_of(deferred.caller) {
+            core.answer(Reply { seq: deferred.call, status, took: going_on.took, payload });
+        }
         if state.overlap.is_empty() && state.overlap.waits > 0 {
             state.overlap.waits = 0;
             nesting::changed(&self.shared, state);
         }
         state.flush(now);
         // Main is in no call and sleeps: it may have a call to claim again, or bytes to write on.
-        if !state.busy && (state.wants_to_write() || was_full && state.core.can_claim()) {
+        if !state.busy && (state.wants_to_write() || was_full && state.can_claim()) {
             self.shared.main_wake.wake();
         } else if state.wants_to_write() && !std::mem::replace(&mut state.companion_serves, true) {
             self.shared.companion_wake.wake();
@@ -142,27 +154,26 @@ impl Runtime {
 
 /// Look after the calls that go on: tell the client of them, and stop those that are to. Says when to look again.
 pub(crate) fn see_to(shared: &Shared, state: &mut State, now: u64) -> Option<u64> {
-    if let Some(message) = state.core.announce_deferred() {
-        state.send(&message);
-    }
+    state.announce_deferred();
     let mut due = None;
     let mut told = false;
     let Overlap { calls, stops, .. } = &mut state.overlap;
-    for (call, going_on) in calls {
+    for (&deferred, going_on) in calls {
+        let Deferred { caller, call } = deferred;
         if going_on.interrupt.is_none() && going_on.deadline.is_some_and(|deadline| now >= deadline) {
             let ends_at = now + GRACE.as_nanos() as u64;
-            let interrupt = Interrupt { call: *call, why: Why::TimedOut, ends_at, signalled: false };
+            let interrupt = Interrupt { caller, call, why: Why::TimedOut, ends_at, signalled: false };
             going_on.interrupt = Some(interrupt);
         }
         if let Some(interrupt) = &mut going_on.interrupt {
             if now >= interrupt.ends_at {
                 if interrupt.why == Why::TimedOut {
-                    shared.page.give_up(*call);
+                    shared.give_up_on_page(caller, call);
                 }
                 let _ = kill_process(getpid(), Signal::KILL);
             }
             if !std::mem::replace(&mut interrupt.signalled, true) {
-                stops.push_back(going_on.deferred);
+                stops.push_back(deferred);
                 told = true;
             }
         }

@@ -7,6 +7,7 @@
 
 use crate::attaching::Attaching;
 use crate::becoming::Becoming;
+use crate::guests::{Caller, Guest};
 use crate::overlap::Overlap;
 use crate::{companion, nesting};
 use paceline_core::slot::{Effect, Slot};
@@ -66,6 +67,11 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub core: Slot,
     pub link: Option<LinkInUse>,
+    /// Other clients that call what lives here, and whose turn it was last.
+    pub guests: Vec<Guest>,
+    pub turn: usize,
+    /// Whose call the main thread is in, or was in last.
+    pub caller: Option<Caller>,
     pub functions: HashMap<FunctionId, Bytes>,
     pub environment: Option<Environment>,
     pub needs: Option<Resources>,
@@ -102,18 +108,39 @@ pub(crate) struct State {
     /// Calls that go on beside it.
     pub overlap: Overlap,
     pub began: u64,
-    effects: Vec<Effect>,
+    pub effects: Vec<Effect>,
 }
 
 /// A call that is to stop.
 #[derive(Clone, Copy)]
 pub(crate) struct Interrupt {
+    pub caller: Caller,
     pub call: Seq,
     pub why: Why,
     /// When this process ends if it has not.
     pub ends_at: u64,
     /// The main thread was told.
     pub signalled: bool,
+}
+
+impl Interrupt {
+    /// Its caller has no more use for it.
+    pub fn cancel(caller: Caller, call: Seq) -> Interrupt {
+        let ends_at = clock::now() + GRACE.as_nanos() as u64;
+        Interrupt { caller, call, why: Why::Cancelled, ends_at, signalled: false }
+    }
+
+    /// It is to end now. The companion sees to it as soon as it has the lock.
+    pub fn kill(caller: Caller, call: Seq) -> Interrupt {
+        Interrupt { ends_at: clock::now(), signalled: true, ..Interrupt::cancel(caller, call) }
+    }
+
+    /// Note it for the call that goes on, or for the one that runs.
+    pub fn put(self, overlap: &mut Overlap, running: &mut Option<Interrupt>) {
+        if !overlap.interrupt(self) && (running.is_none() || self.signalled) {
+            *running = Some(self);
+        }
+    }
 }
 
 /// Why a call is to stop.
@@ -139,7 +166,7 @@ pub(crate) struct LinkInUse {
     pub link: Link,
     spinner: spin::Spinner,
     last_flush: u64,
-    unsent_bytes: usize,
+    pub unsent_bytes: usize,
 }
 
 impl LinkInUse {
@@ -151,6 +178,28 @@ impl LinkInUse {
             unsent_bytes: 0,
         }
     }
+
+    /// Send every reply that has been made.
+    pub fn flush(&mut self, core: &mut Slot, now: u64) -> io::Result<()> {
+        if let Some(replies) = core.replies_to_send() {
+            self.link.make_room(replies.payload_bytes());
+            encode_replies(&replies, self.link.out());
+        }
+        self.last_flush = now;
+        self.unsent_bytes = 0;
+        self.link.flush().map(drop)
+    }
+
+    /// Whether replies that wait have waited for long enough, or are many.
+    pub fn is_due(&self, now: u64) -> bool {
+        self.unsent_bytes >= FLUSH_BYTES
+            || now.saturating_sub(self.last_flush) >= FLUSH_AFTER.as_nanos() as u64
+    }
+
+    /// What its socket is watched for.
+    pub fn interest(&self) -> PollFlags {
+        if self.link.pending() > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
+    }
 }
 
 impl State {
@@ -158,6 +207,9 @@ impl State {
         State {
             core: Slot::default(),
             link: None,
+            guests: Vec::new(),
+            turn: 0,
+            caller: None,
             functions: HashMap::new(),
             environment: None,
             needs: None,
@@ -200,12 +252,16 @@ impl State {
                 Ok(Received::Closed) | Err(_) => self.link = None,
             }
         }
+        if !self.guests.is_empty() {
+            self.receive_from_guests();
+        }
     }
 
     fn take_frames(&mut self) -> Result<(), paceline_proto::Error> {
         while let Some(in_use) = &mut self.link {
             let Some(frame) = in_use.link.next_frame()? else { break };
             self.core.on_message(ToSlot::decode(frame)?, &mut self.effects);
+            let caller = Caller { lease: self.core.lease().unwrap_or_default(), guest: 0 };
             for effect in self.effects.drain(..) {
                 match effect {
                     Effect::Send(message) => {
@@ -216,19 +272,10 @@ impl State {
                     }
                     Effect::Environment(environment) => self.environment = Some(environment),
                     Effect::Interrupt { call } => {
-                        let ends_at = clock::now() + GRACE.as_nanos() as u64;
-                        let interrupt = Interrupt { call, why: Why::Cancelled, ends_at, signalled: false };
-                        if !self.overlap.interrupt(interrupt) {
-                            self.interrupt.get_or_insert(interrupt);
-                        }
+                        Interrupt::cancel(caller, call).put(&mut self.overlap, &mut self.interrupt);
                     }
                     Effect::Die { call } => {
-                        // The companion sees to it as soon as it has the lock.
-                        let ends_at = clock::now();
-                        let interrupt = Interrupt { call, why: Why::Cancelled, ends_at, signalled: true };
-                        if !self.overlap.interrupt(interrupt) {
-                            self.interrupt = Some(interrupt);
-                        }
+                        Interrupt::kill(caller, call).put(&mut self.overlap, &mut self.interrupt);
                     }
                 }
             }
@@ -238,14 +285,11 @@ impl State {
 
     /// Send every reply that has been made.
     pub fn flush(&mut self, now: u64) {
-        let Some(in_use) = &mut self.link else { return };
-        if let Some(replies) = self.core.replies_to_send() {
-            in_use.link.make_room(replies.payload_bytes());
-            encode_replies(&replies, in_use.link.out());
+        if !self.guests.is_empty() {
+            self.flush_guests(now);
         }
-        in_use.last_flush = now;
-        in_use.unsent_bytes = 0;
-        if in_use.link.flush().is_err() {
+        let Some(in_use) = &mut self.link else { return };
+        if in_use.flush(&mut self.core, now).is_err() {
             self.link = None;
         }
     }
@@ -260,13 +304,7 @@ impl State {
 
     /// Whether bytes wait for the socket to take them.
     pub fn wants_to_write(&self) -> bool {
-        self.link.as_ref().is_some_and(|in_use| in_use.link.pending() > 0)
-    }
-
-    fn flush_is_due(&self, now: u64) -> bool {
-        let Some(in_use) = &self.link else { return false };
-        in_use.unsent_bytes >= FLUSH_BYTES
-            || now.saturating_sub(in_use.last_flush) >= FLUSH_AFTER.as_nanos() as u64
+        self.link.as_ref().is_some_and(|in_use| in_use.link.pending() > 0) || self.guests_want_to_write()
     }
 }
 
@@ -359,7 +397,7 @@ impl Runtime {
             }
             return Some(Next::Exit);
         }
-        if !state.core.can_claim() {
+        if !state.can_claim() {
             state.flush(now);
             // The client can hardly have answered yet: whoever waits for it finds out without asking twice.
             if !ran {
@@ -370,7 +408,7 @@ impl Runtime {
             }
         }
         let next = self.next(state, now);
-        if next.is_none() && state.core.unsent() > 0 {
+        if next.is_none() && state.has_unsent() {
             // A call that came and was withdrawn in one breath has left its answer.
             state.flush(now);
         }
@@ -378,17 +416,22 @@ impl Runtime {
     }
 
     fn next(&self, state: &mut State, now: u64) -> Option<Next> {
-        if state.core.can_claim()
+        if state.environment.is_some()
+            && state.can_claim()
             && let Some(environment) = state.environment.take()
         {
             return Some(Next::Environment(environment));
         }
-        let call = state.core.claim()?;
+        let (caller, call) = state.claim()?;
         state.busy = true;
         state.began = now;
-        self.shared.page.begin(call.seq, now);
+        state.caller = Some(caller);
+        match caller.guest {
+            0 => self.shared.page.begin(call.seq, now),
+            guest => self.shared.page.begin_guest(guest, call.seq, now),
+        }
         state.deadline = (!call.timeout.is_zero()).then(|| now + call.timeout.as_nanos() as u64);
-        let look_after = if state.core.unsent() > 0 { state.patience } else { SERVE_AFTER };
+        let look_after = if state.has_unsent() { state.patience } else { SERVE_AFTER };
         let look_after = if call.timeout.is_zero() { look_after } else { look_after.min(call.timeout) };
         let due = now + look_after.as_nanos() as u64;
         if state.timer_due.is_none_or(|at| at > due) {
@@ -402,7 +445,7 @@ impl Runtime {
     /// too late, and then it means nothing.
     pub fn is_interrupted(&self) -> bool {
         let state = self.shared.state.lock();
-        state.interrupt.is_some_and(|interrupt| state.core.running() == Some(interrupt.call))
+        state.interrupt.is_some_and(|interrupt| state.concerns_running(&interrupt))
     }
 
     fn finish(&self, state: &mut State, now: u64, seq: Seq, status: Status, payload: Bytes) {
@@ -412,25 +455,24 @@ impl Runtime {
             // A thread that the call left behind may wait on; it is no longer the call that does.
             nesting::goes_on(&self.shared, state);
         }
-        let interrupt = state.interrupt.take().filter(|interrupt| interrupt.call == seq);
+        let interrupt = state.interrupt.take().filter(|interrupt| state.concerns_running(interrupt));
         let status = interrupt.map_or(status, |interrupt| interrupt.why.status_for(status));
-        self.shared.page.end(seq);
+        self.shared.end_on_page(state, seq);
         let took = Duration::from_nanos(now.saturating_sub(state.began));
-        if let Some(in_use) = &mut state.link {
-            in_use.unsent_bytes += payload.len();
-        }
-        state.core.finish(Reply { seq, status, took, payload });
+        state.finish_running(Reply { seq, status, took, payload });
         if let Some(lease) = state.detaching.take() {
             companion::say_detached(&self.shared, lease);
         }
-        if state.flush_is_due(now) {
+        if state.link.as_ref().is_some_and(|in_use| in_use.is_due(now)) {
             state.flush(now);
+        } else if !state.guests.is_empty() {
+            state.flush_due_guests(now);
         }
     }
 
     /// Block until there may be something to do. Call it without any lock of the language runtime.
     pub fn wait(&self) {
-        let Some((link, look_for, interest)) = self.start_waiting() else { return };
+        let Some((link, look_for, interest, guests)) = self.start_waiting() else { return };
         if let (Some(link), Some(limit)) = (&link, look_for) {
             let looked = spin::until_readable(link, limit);
             if let Some(in_use) = &mut self.shared.state.lock().link {
@@ -445,6 +487,9 @@ impl Runtime {
         if let Some(link) = &link {
             descriptors.push(PollFd::from_borrowed_fd(link.as_fd(), interest));
         }
+        for (guest, interest) in &guests {
+            descriptors.push(PollFd::from_borrowed_fd(guest.as_fd(), *interest));
+        }
         if poll::wait(&mut descriptors, None).is_err() {
             companion::lose_descriptors();
         }
@@ -454,18 +499,44 @@ impl Runtime {
     }
 
     /// None if there is something to do already.
-    fn start_waiting(&self) -> Option<(Option<Arc<Kept>>, Option<Duration>, PollFlags)> {
+    fn start_waiting(&self) -> Option<Watched> {
         let mut state = self.shared.state.lock();
-        if state.exit || state.core.can_claim() {
+        if state.exit || state.can_claim() {
             return None;
         }
         if state.companion_serves {
             state.companion_serves = false;
             self.shared.companion_wake.wake();
         }
-        let interest = if state.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let Some(in_use) = &mut state.link else { return Some((None, None, interest)) };
-        let look_for = in_use.spinner.look_for(in_use.link.peer_cpu());
-        Some((Some(in_use.link.socket()), look_for, interest))
+        let guests = state.guest_sockets();
+        let Some(in_use) = &mut state.link else { return Some((None, None, PollFlags::IN, guests)) };
+        // With guests there is more than one socket to look at, and looking at one would keep the others waiting.
+        let look_for = guests.is_empty().then(|| in_use.spinner.look_for(in_use.link.peer_cpu())).flatten();
+        Some((Some(in_use.link.socket()), look_for, in_use.interest(), guests))
+    }
+}
+
+/// The slot's own link, for how long to look at it awake, and what to watch it for; and the links of guests.
+type Watched = (Option<Arc<Kept>>, Option<Duration>, PollFlags, Vec<(Arc<Kept>, PollFlags)>);
+
+impl Shared {
+    /// This process ends because the call cannot be stopped otherwise.
+    pub fn give_up_on_page(&self, caller: Caller, call: Seq) {
+        match caller.guest {
+            0 => self.page.give_up(call),
+            _ => self.page.give_up_guest(),
+        }
+    }
+
+    /// The call that the main thread is in is over (RT-3).
+    pub fn end_on_page(&self, state: &State, call: Seq) {
+        match state.caller {
+            Some(Caller { guest: 0, .. }) | None => self.page.end(call),
+            // A guest that is gone has left its number to others.
+            Some(caller) if state.guests.iter().any(|guest| guest.lease == caller.lease) => {
+                self.page.end_guest(caller.guest, call);
+            }
+            Some(_) => {}
+        }
     }
 }

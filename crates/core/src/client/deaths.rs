@@ -3,11 +3,11 @@
 use super::task::{Charge, Lost, LostCause};
 use super::{Client, Effect, Outcome, TaskKey};
 use crate::Tick;
-use paceline_proto::{Death, DeathCause, LeaseId, OutOfMemory};
+use paceline_proto::{Death, DeathCause, LeaseId, OutOfMemory, Seq};
 
 /// What a death means for one call in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Blame {
+pub(super) enum Blame {
     /// It was running: the death is charged to it.
     Ran,
     /// It ran on a node that is lost, as far as anybody knows, or it was the last to run and its result is lost.
@@ -16,6 +16,22 @@ enum Blame {
     Doubtful,
     /// It had not begun: sent again for free.
     NotBegun,
+}
+
+impl Blame {
+    /// What the death means for the call of this number. `first` is the first in flight, `sent` the last that was sent.
+    pub fn of(call: Seq, first: Option<Seq>, sent: Seq, death: &Death) -> Blame {
+        match death.cause {
+            _ if call > sent => Blame::NotBegun,
+            DeathCause::NodeLost if Some(call) == first => Blame::Lost,
+            DeathCause::NodeLost => Blame::Doubtful,
+            _ if death.running == Some(call) => Blame::Ran,
+            // Nothing ran any more: what ran last may well have been the reason, and must not run for ever.
+            _ if death.running.is_none() && call == death.finished => Blame::Lost,
+            _ if call <= death.finished => Blame::Doubtful,
+            _ => Blame::NotBegun,
+        }
+    }
 }
 
 impl<Ticket: Clone> Client<Ticket> {
@@ -46,26 +62,29 @@ impl<Ticket: Clone> Client<Ticket> {
         if let Some(group) = queue.group {
             return self.on_member_ended(group, shape, calls, charge, out);
         }
-        let first = calls.front().map(|call| call.seq);
-        for call in &calls {
-            let blame = match death.cause {
-                _ if call.seq > lease.last_sent() => Blame::NotBegun,
-                DeathCause::NodeLost if Some(call.seq) == first => Blame::Lost,
-                DeathCause::NodeLost => Blame::Doubtful,
-                _ if death.running == Some(call.seq) => Blame::Ran,
-                // Nothing ran any more: what ran last may well have been the reason, and must not run for ever.
-                _ if death.running.is_none() && call.seq == death.finished => Blame::Lost,
-                _ if call.seq <= death.finished => Blame::Doubtful,
-                _ => Blame::NotBegun,
-            };
-            self.settle(call.task, blame, charge, out);
+        if queue.guest {
+            return self.on_guest_ended(&lease, calls, death, charge, out);
+        }
+        if queue.is_pool() {
+            self.on_pool_slot_ended(&lease, &calls, death, charge, out);
+        } else {
+            let first = calls.front().map(|call| call.seq);
+            for call in &calls {
+                self.settle(call.task, Blame::of(call.seq, first, lease.last_sent(), death), charge, out);
+            }
         }
         self.fill(now, shape, out);
         self.demand_changed(shape, out);
         self.balance(now, shape, out);
     }
 
-    fn settle(&mut self, key: TaskKey, blame: Blame, charge: Charge, out: &mut Vec<Effect<Ticket>>) {
+    pub(super) fn settle(
+        &mut self,
+        key: TaskKey,
+        blame: Blame,
+        charge: Charge,
+        out: &mut Vec<Effect<Ticket>>,
+    ) {
         let poison = self.config.poison;
         let task = &mut self.tasks[key.0];
         task.sent = None;

@@ -17,8 +17,11 @@ impl<Ticket: Clone> Client<Ticket> {
     pub(super) fn demand_changed(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
         let most = self.config.max_leases;
         let queue = &mut self.shapes[shape];
-        if queue.group.is_some() {
+        if queue.group.is_some() || queue.guest {
             return;
+        }
+        if queue.is_pool() {
+            return self.pool_demand(shape, out);
         }
         let tasks = u32::try_from(queue.len() + queue.in_flight).unwrap_or(u32::MAX).min(most);
         if tasks > queue.wanted {
@@ -32,7 +35,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// A lease may have become idle: see that it is given back in time.
     pub(super) fn idle_changed(&mut self, now: Tick, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let Some(lease) = self.leases.get(key.0) else { return };
-        if !lease.is_idle() || self.shapes[lease.shape].group.is_some() {
+        if !lease.is_idle() || self.shapes[lease.shape].is_kept() {
             return;
         }
         let keep = self.keep_idle(lease.shape);
@@ -86,11 +89,12 @@ impl<Ticket: Clone> Client<Ticket> {
         };
         let queue = &mut self.shapes[shape];
         queue.crowded = true;
-        let waiting = if queue.group.is_some() { u64::from(queue.wanted) } else { queue.len() as u64 };
+        let together = queue.group.is_some() || queue.is_pool();
+        let waiting = if together { u64::from(queue.wanted) } else { queue.len() as u64 };
         let mut freed = Resources::default();
         let mut idle: Vec<(Tick, LeaseKey)> = (self.leases.iter())
             .filter(|(_, lease)| {
-                lease.is_idle() && lease.shape != shape && self.shapes[lease.shape].group.is_none()
+                lease.is_idle() && lease.shape != shape && !self.shapes[lease.shape].is_kept()
             })
             .map(|(key, lease)| (lease.idle_since, LeaseKey(key)))
             .collect();
@@ -113,6 +117,9 @@ impl<Ticket: Clone> Client<Ticket> {
         if self.shapes[self.leases[key.0].shape].group.is_some() {
             return self.on_member_recalled(key, out);
         }
+        if self.shapes[self.leases[key.0].shape].is_pool() {
+            return self.on_pool_recall(now, key, out);
+        }
         self.leases[key.0].recalled = true;
         self.ask_back_waiting(key, out);
         self.idle_changed(now, key, out);
@@ -122,7 +129,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut earliest: Option<Tick> = None;
         for key in self.leases.iter().map(|(key, _)| LeaseKey(key)).collect::<Vec<_>>() {
             let lease = &self.leases[key.0];
-            let alone = self.is_needed_alone(key) || self.shapes[lease.shape].group.is_some();
+            let alone = self.is_needed_alone(key) || self.shapes[lease.shape].is_kept();
             if !lease.is_idle() || self.is_expected(key) || alone {
                 continue;
             }

@@ -3,7 +3,7 @@
 use super::functions::Functions;
 use super::lease::{InFlight, LinkState};
 use super::shapes::ShapeKey;
-use super::task::{Spec, Task, TaskKey};
+use super::task::{Spec, Task, TaskKey, Within};
 use super::{Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use paceline_proto::data::{Call, ToSlot};
@@ -30,16 +30,20 @@ impl<Ticket: Clone> Client<Ticket> {
     ) -> (TaskKey, TaskId) {
         let id = self.next_task;
         self.next_task = TaskId(id.0 + 1);
-        let Spec { function, payload, shape, retries, retry_on, timeout, priority, wait, member } = spec;
-        let shape = match member {
-            None => self.shapes.key(&shape),
-            Some(member) => match self.member_queue(&shape, member) {
-                Ok(shape) => shape,
-                Err(outcome) => {
-                    out.push(Effect::Finished { ticket, task: id, outcome });
-                    return (TaskKey(usize::MAX), id);
-                }
-            },
+        let Spec { function, payload, shape, mut retries, retry_on, timeout, mut priority, wait, within } =
+            spec;
+        let queue = match within {
+            Within::Any => Ok(self.shapes.key(&shape)),
+            Within::Member(member) => self.member_queue(&shape, member),
+            Within::Pool(number) => self.pool_queue(&shape, number, &mut retries, &mut priority),
+            Within::Guest(actor) => self.guest_queue(actor, &mut priority),
+        };
+        let shape = match queue {
+            Ok(shape) => shape,
+            Err(outcome) => {
+                out.push(Effect::Finished { ticket, task: id, outcome });
+                return (TaskKey(usize::MAX), id);
+            }
         };
         let key = TaskKey(self.tasks.insert(Task {
             id,
@@ -64,7 +68,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.waiting.add(self.tasks[key.0].payload.len());
         self.shapes[shape].push(key, priority);
         self.fill(now, shape, out);
-        if self.head.is_lost() && !self.is_in_whole_group(shape) {
+        if self.head.is_lost() && !self.goes_on_alone(shape) {
             self.end_waiting(shape, out);
         }
         self.demand_changed(shape, out);
@@ -91,6 +95,8 @@ impl<Ticket: Clone> Client<Ticket> {
             self.shapes[shape].remove(key, priority);
             self.finish_unplaced(key, Outcome::Cancelled, out);
             self.demand_changed(shape, out);
+            self.end_visit_if_idle(shape, out);
+            self.stir_pool(shape, out);
             return true;
         };
         let Some(ticket) = task.ticket.take() else { return false };
@@ -122,12 +128,15 @@ impl<Ticket: Clone> Client<Ticket> {
             }
         }
         for key in queued {
-            self.waiting.remove(self.tasks[key.0].payload.len());
+            let Task { ref payload, shape, .. } = self.tasks[key.0];
+            self.waiting.remove(payload.len());
             self.finish_unplaced(key, Outcome::Cancelled, out);
+            self.stir_pool(shape, out);
         }
         for (key, id) in in_flight {
             self.cancel(key, id, true, out);
         }
+        self.end_idle_visits(out);
     }
 
     /// Whatever was told to stop and still runs has no more time: its slots end now.
@@ -147,6 +156,13 @@ impl<Ticket: Clone> Client<Ticket> {
         if self.shapes[shape].gated {
             return;
         }
+        self.send_tasks(now, shape, out);
+        while self.send_standing(now, shape, out) {
+            self.send_tasks(now, shape, out);
+        }
+    }
+
+    fn send_tasks(&mut self, now: Tick, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
         while let Some((key, was_idle)) = self.next_lease(shape) {
             let room = self.share_of_one(shape);
             let mut sent = 0;
@@ -164,6 +180,9 @@ impl<Ticket: Clone> Client<Ticket> {
     fn next_lease(&mut self, shape: ShapeKey) -> Option<(LeaseKey, bool)> {
         let queue = &mut self.shapes[shape];
         let first = queue.front()?;
+        if self.tasks[first.0].id > queue.barrier {
+            return None;
+        }
         while let Some(key) = queue.idle.pop() {
             let lease = &mut self.leases[key.0];
             lease.in_idle = false;
@@ -211,11 +230,33 @@ impl<Ticket: Clone> Client<Ticket> {
         let task = &mut self.tasks[task_key.0];
         let lease = &mut self.leases[key.0];
         let expected = expected(&self.config, &self.functions, task);
-        if !lease.accepts(&self.config, expected) {
+        if task.id > queue.barrier || !lease.accepts(&self.config, expected) {
             return false;
         }
         queue.pop();
         self.waiting.remove(task.payload.len());
+        if lease.calls_left != u32::MAX {
+            lease.calls_left -= 1;
+        }
+        // Unknown: as long as the window allows, so that the next one waits for an answer.
+        let expected = expected.unwrap_or(self.config.ahead);
+        self.put_in_flight(now, task_key, key, expected, 0);
+        true
+    }
+
+    /// A task is sent on this lease, as that standing call of a pool if `standing` is not zero.
+    #[inline]
+    pub(super) fn put_in_flight(
+        &mut self,
+        now: Tick,
+        task_key: TaskKey,
+        key: LeaseKey,
+        expected: Duration,
+        standing: u32,
+    ) {
+        let task = &mut self.tasks[task_key.0];
+        let lease = &mut self.leases[key.0];
+        let queue = &mut self.shapes[lease.shape];
         queue.in_flight += 1;
         let memory = self.slots.entry((lease.node, lease.slot)).or_default();
         if memory.environment != self.environment_version {
@@ -227,9 +268,7 @@ impl<Ticket: Clone> Client<Ticket> {
             let bytes = bytes.expect("a task names a function that was defined");
             lease.say_first(ToSlot::Define { function: task.function, bytes });
         }
-        // Unknown: as long as the window allows, so that the next one waits for an answer.
-        let expected = expected.unwrap_or(self.config.ahead);
-        let seq = lease.push(now, task_key, expected, |seq| Call {
+        let seq = lease.push(now, task_key, expected, standing, |seq| Call {
             seq,
             task: task.id,
             attempt: task.attempts + 1,
@@ -239,7 +278,6 @@ impl<Ticket: Clone> Client<Ticket> {
         });
         task.sent = Some((key, seq));
         queue.note(key, lease);
-        true
     }
 
     /// Put a task that was out back in its place in the queue (CL-5).

@@ -219,7 +219,8 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
-    fn give_back(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
+    /// A lease whose slot serves nobody else goes back.
+    pub(super) fn give_back(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let lease = self.forget_lease(key);
         // If something runs in it, its slot ends: what it remembers is not to be relied on.
         self.slots.remove(&(lease.node, lease.slot));

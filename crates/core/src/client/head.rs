@@ -79,12 +79,14 @@ impl<Ticket: Clone> Client<Ticket> {
             let shape = *self.shapes.shape(lease.shape);
             Held { lease: lease.id, node: lease.node, shape }
         };
-        let mut leases: Vec<Held> = self.leases.iter().map(|(_, lease)| held(lease)).collect();
+        let own = self.leases.iter().filter(|(key, _)| !self.is_guest(LeaseKey(*key)));
+        let mut leases: Vec<Held> = own.map(|(_, lease)| held(lease)).collect();
         leases.sort_unstable();
         let (client, name, met, under) = (self.id, self.name.clone(), self.head.met, self.under);
         out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met, under }));
         self.say_programs(out);
         self.say_sharing(out);
+        self.say_actors(out);
         for (_, shape, queue) in self.shapes.iter() {
             if queue.wanted > 0 {
                 out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));
@@ -93,6 +95,7 @@ impl<Ticket: Clone> Client<Ticket> {
         for (_, lease) in self.leases.iter().filter(|(_, lease)| lease.broken) {
             out.push(Effect::ToHead(ClientToHead::Broken { lease: lease.id }));
         }
+        self.pools_want(out);
         self.head_settled(now, out);
     }
 
@@ -228,16 +231,21 @@ impl<Ticket: Clone> Client<Ticket> {
             let calls = lease.take_in_flight();
             queue.in_flight -= calls.len();
             out.push(Effect::Close { key });
+            let (cause, out_of_memory) = (DeathCause::NodeLost, OutOfMemory::No);
+            let charge = Charge { slot: lease.slot, node: lease.node, cause, out_of_memory };
+            if queue.is_pool() {
+                self.on_pool_slot_ended(&lease, &calls, &Death::of_lost_node(), charge, out);
+                continue;
+            }
             if let Some(group) = queue.group {
-                let (cause, out_of_memory) = (DeathCause::NodeLost, OutOfMemory::No);
-                let charge = Charge { slot: lease.slot, node: lease.node, cause, out_of_memory };
                 self.on_member_ended(group, lease.shape, calls, charge, out);
                 continue;
             }
             calls.into_iter().for_each(|call| self.finish_unplaced(call.task, self.head_lost(), out));
+            self.end_visit_if_idle(lease.shape, out);
         }
         for shape in self.shapes.keys() {
-            if !self.is_in_whole_group(shape) {
+            if !self.goes_on_alone(shape) {
                 self.end_waiting(shape, out);
             }
         }
@@ -251,6 +259,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.waiting.remove(self.tasks[key.0].payload.len());
             self.finish_unplaced(key, self.head_lost(), out);
         }
+        self.end_visit_if_idle(shape, out);
     }
 
     fn head_lost(&self) -> Outcome {
@@ -275,7 +284,7 @@ impl<Ticket: Clone> Client<Ticket> {
             return;
         }
         let beat = self.head.up.then(|| self.head.next_beat.min(self.silent_at()));
-        let lost = (!self.head.lost).then(|| self.lost_at());
+        let lost = (!self.head.lost && self.head.heard != Tick::ZERO).then(|| self.lost_at());
         let links = self.head.down.first().map(|(since, _)| *since + self.silence());
         let next = beat.into_iter().chain(lost).chain(links).min().unwrap_or(now + self.config.heartbeat);
         let _ = self.head.alarm.on_settled(now, Some(next));

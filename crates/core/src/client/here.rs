@@ -23,17 +23,20 @@ impl<Ticket: Clone> Client<Ticket> {
     /// caller's to give. If only others wait, they end: nothing they wait for can come.
     pub fn take_here(&mut self, has: &Resources, out: &mut Vec<Effect<Ticket>>) -> Option<Here<Ticket>> {
         let fits = |shape: &Shape| shape.program.is_own() && shape.needs.fits_in(has);
-        // A task of a group runs in its member and nowhere else.
+        // A task of a group runs in its member and nowhere else, one of a pool in its slots, and a call of an actor where
+        // that is.
         let waits = |(_, shape, queue): &(ShapeKey, &Shape, &Queue)| {
-            queue.len() > 0 && queue.group.is_none() && fits(shape)
+            queue.len() > 0 && !queue.is_kept() && fits(shape)
         };
         let fitting = self.shapes.iter().find(waits).map(|(shape, ..)| shape);
         let Some((shape, key)) = fitting.and_then(|shape| Some((shape, self.shapes[shape].pop()?))) else {
             for shape in self.shapes.keys() {
-                if self.is_in_whole_group(shape) {
+                let needs = self.shapes.shape(shape).needs;
+                // Slots of a pool that need nothing will come.
+                let come = self.shapes[shape].is_pool() && needs == Resources::default();
+                if come || self.shapes[shape].guest || self.goes_on_alone(shape) {
                     continue;
                 }
-                let needs = self.shapes.shape(shape).needs;
                 for key in self.shapes[shape].drain() {
                     let task = self.tasks.remove(key.0);
                     self.waiting.remove(task.payload.len());

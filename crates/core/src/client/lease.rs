@@ -4,6 +4,7 @@
 //! * LS-2: at most the window is in flight, and what goes on beside others; a slot that runs something long gets nothing
 //!   ahead.
 
+use super::queue::Kind;
 use super::shapes::ShapeKey;
 use super::{Config, TaskKey};
 use crate::Tick;
@@ -22,6 +23,8 @@ pub(super) struct InFlight {
     pub bytes: usize,
     /// Asked back; it will be answered one way or the other.
     pub withdrawing: bool,
+    /// It is the standing call before this number of its pool; zero if it is none.
+    pub standing: u32,
     /// It goes on in its slot beside others, and takes no room of the window.
     pub beside: bool,
 }
@@ -61,6 +64,14 @@ pub(super) struct Lease {
     /// As its queue counts it.
     pub counted_busy: bool,
     pub counted_ahead: bool,
+    /// Of a pool: its standing calls before this number were sent, and those before that were applied.
+    pub standing: u32,
+    pub applied: u32,
+    /// How many of them are in flight. Nothing else is sent before they are answered.
+    pub preparing: u32,
+    /// How many more calls it takes. Its slot is replaced after the last.
+    pub calls_left: u32,
+    pub kind: Kind,
     next_seq: Seq,
     last_sent: Seq,
     in_flight: VecDeque<InFlight>,
@@ -111,6 +122,11 @@ impl Lease {
             in_open: false,
             counted_busy: false,
             counted_ahead: false,
+            standing: 0,
+            applied: 0,
+            preparing: 0,
+            calls_left: u32::MAX,
+            kind: Kind::Plain,
             next_seq: Seq(1),
             last_sent: Seq(0),
             in_flight: VecDeque::new(),
@@ -137,7 +153,10 @@ impl Lease {
 
     /// Whether it can be given tasks at all: its link works and nobody wants it back before it did anything.
     pub fn usable(&self) -> bool {
-        self.link == LinkState::Up && (!self.recalled || self.next_seq == Seq(1))
+        self.link == LinkState::Up
+            && (!self.recalled || self.next_seq == Seq(1))
+            && self.preparing == 0
+            && self.calls_left > 0
     }
 
     /// Whether its first link is being opened.
@@ -152,6 +171,10 @@ impl Lease {
         }
         match self.in_flight.len() - self.beside {
             0 => true,
+            // They can go nowhere else, so it does not matter how long those before them take.
+            length if self.kind == Kind::Once => {
+                length < config.max_window && self.bytes < config.window_bytes
+            }
             _ if self.long_running.is_some() => false,
             // Nothing known yet: one ahead, so that a fast function does not wait for its first answer.
             1 => expected.is_none_or(|expected| expected < config.long_task),
@@ -170,6 +193,7 @@ impl Lease {
         now: Tick,
         task: TaskKey,
         expected: Duration,
+        standing: u32,
         call: impl FnOnce(Seq) -> Call,
     ) -> Seq {
         let seq = self.next_seq;
@@ -181,7 +205,8 @@ impl Lease {
         let call = call(seq);
         let bytes = call.payload.len();
         self.bytes += bytes;
-        self.in_flight.push_back(InFlight { seq, task, expected, bytes, withdrawing: false, beside: false });
+        let (withdrawing, beside) = (false, false);
+        self.in_flight.push_back(InFlight { seq, task, expected, bytes, withdrawing, standing, beside });
         self.calls.push(call);
         seq
     }
@@ -200,6 +225,13 @@ impl Lease {
             self.long_running = None;
         }
         Some(call)
+    }
+
+    /// What its slot holds is not to be relied on any more: if that is the pool's, it is replaced.
+    pub fn spoil(&mut self) {
+        if self.kind == Kind::Pool {
+            self.calls_left = 0;
+        }
     }
 
     /// A call has begun and goes on beside others. Says which task's it is, if that is news.
@@ -229,7 +261,8 @@ impl Lease {
 
     /// Calls behind the one that runs, which were sent and not asked back yet, from the last to the first.
     pub fn withdrawable(&mut self) -> impl Iterator<Item = &mut InFlight> {
-        self.in_flight.iter_mut().skip(1).rev().filter(|call| !call.withdrawing && !call.beside)
+        let calls = self.in_flight.iter_mut().skip(1).rev();
+        calls.filter(|call| !call.withdrawing && call.standing == 0 && !call.beside)
     }
 
     /// Expected run time of everything behind the call that runs.
@@ -246,7 +279,8 @@ impl Lease {
     /// Take back calls that have not been handed to the link yet, all but the first in flight.
     pub fn take_unsent(&mut self) -> Vec<InFlight> {
         let keep = self.in_flight.partition_point(|call| call.seq <= self.last_sent).max(1);
-        if keep >= self.in_flight.len() {
+        // A standing call stays where it is, and with it what is before it.
+        if keep >= self.in_flight.len() || self.preparing > 0 {
             return Vec::new();
         }
         let taken: Vec<InFlight> = self.in_flight.drain(keep..).collect();
@@ -275,7 +309,8 @@ impl Lease {
     }
 
     pub fn hello(&mut self, client: ClientId) {
-        let hello = Hello { client, lease: self.id, replies: self.replies, keeps: false };
+        let keeps = self.kind != Kind::Plain;
+        let hello = Hello { client, lease: self.id, replies: self.replies, keeps };
         self.before_calls.insert(0, ToSlot::Hello(hello));
     }
 

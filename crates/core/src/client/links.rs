@@ -15,7 +15,8 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         let group = self.shapes[granted.shape].group;
         let vacant = group.map(|group| self.vacant_member(group));
-        if self.closed || vacant == Some(None) {
+        let refused = self.shapes[granted.shape].is_pool() && !self.admit(&mut granted);
+        if self.closed || refused || vacant == Some(None) {
             out.push(Effect::ToHead(ClientToHead::Release { lease }));
             return;
         }
@@ -48,6 +49,7 @@ impl<Ticket: Clone> Client<Ticket> {
         if !again {
             let shape = lease.shape;
             self.note_up(key);
+            self.on_pool_link(now, key, out);
             self.reopen(now, key);
             self.fill(now, shape, out);
             self.balance(now, shape, out);
@@ -91,7 +93,7 @@ impl<Ticket: Clone> Client<Ticket> {
             let task = &self.tasks[call.task.0];
             if task.interrupt {
                 ending.push(call.seq);
-            } else if call.withdrawing || task.ticket.is_none() {
+            } else if call.withdrawing || task.ticket.is_none() && call.standing == 0 {
                 withdrawing.push(call.seq);
             }
             if call.seq > received {
@@ -120,6 +122,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         let shape = lease.shape;
         out.push(Effect::Send { key, now: true });
+        self.on_pool_link(now, key, out);
         self.reopen(now, key);
         self.fill(now, shape, out);
         self.balance(now, shape, out);

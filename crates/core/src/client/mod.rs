@@ -13,7 +13,8 @@
 //!
 //! One file an event family: [`dispatch`] (submitting, filling windows), [`room`] (how much may wait), [`replies`],
 //! [`deaths`], [`withdraw`] (taking back), [`demand`] (how many leases to hold), [`links`] (grants and connections),
-//! [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all),
+//! [`head`] (the link to the head, and its absence), [`group`] (leases that are there together or not at all), [`pool`]
+//! (leases whose slots have state of their own), [`guests`] (actors of others, and actors that others call),
 //! [`here`] (tasks that run in the client itself), [`programs`] (slots of other programs than the client's own).
 
 mod deaths;
@@ -22,10 +23,12 @@ mod dispatch;
 mod explain;
 mod functions;
 mod group;
+mod guests;
 mod head;
 mod here;
 mod lease;
 mod links;
+mod pool;
 mod programs;
 mod queue;
 mod replies;
@@ -40,16 +43,20 @@ mod tests;
 
 pub use explain::{TaskPlace, TaskStatus};
 pub use functions::Estimate;
+pub use guests::Card;
 pub use here::Here;
+pub use pool::{HistoryFull, PoolId, PoolSpec, Standing};
 pub use programs::name as program_name;
 pub use room::Waiting;
 pub use task::{
-    Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, RetryOn, Spec, TaskKey, Unplaceable,
+    ActorDied, ActorGone, Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, PoolBroken,
+    RetryOn, Spec, TaskKey, Unplaceable, Within,
 };
 
 use crate::Tick;
 use functions::Functions;
 use group::Groups;
+use guests::Guests;
 use head::HeadLink;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
@@ -57,6 +64,7 @@ use paceline_proto::data::{Environment, FromSlot, ToSlot};
 use paceline_proto::{
     ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId,
 };
+use pool::Pools;
 use shapes::Shapes;
 use sharing::Sharing;
 use slab::Slab;
@@ -179,6 +187,8 @@ pub struct Client<Ticket> {
     programs: BTreeMap<ProgramId, Start>,
     sharing: Sharing,
     groups: Groups,
+    guests: Guests,
+    pools: Pools<Ticket>,
     environment: Environment,
     environment_version: u64,
     head: HeadLink,
@@ -209,6 +219,8 @@ impl<Ticket: Clone> Client<Ticket> {
             programs: BTreeMap::new(),
             sharing: Sharing::default(),
             groups: Groups::default(),
+            guests: Guests::default(),
+            pools: Pools::default(),
             environment: Environment::default(),
             environment_version: 0,
             wake: None,
@@ -254,6 +266,13 @@ impl<Ticket: Clone> Client<Ticket> {
             | HeadToClient::Answer { .. }
             | HeadToClient::Ask { .. }
             | HeadToClient::Bye { .. } => {}
+            HeadToClient::Visiting { actor, lease, node, slot, secret } => {
+                self.on_visiting(now, actor, (lease, node, slot, secret), out);
+            }
+            HeadToClient::ActorGone { actor, why } => self.on_actor_gone(actor, why, out),
+            HeadToClient::ActorAway { actor, why } => self.on_actor_away(actor, why, out),
+            // The shell tells whoever waits for it.
+            HeadToClient::ActorKnown { .. } | HeadToClient::Found { .. } => {}
             HeadToClient::Waits { shape, why } => self.on_waits(shape, why, out),
         }
     }
@@ -275,6 +294,11 @@ impl<Ticket: Clone> Client<Ticket> {
             self.wake = None;
         }
         for shape in self.shapes.keys() {
+            if self.shapes[shape].is_pool() {
+                self.fill(now, shape, out);
+                self.release_dry(shape, out);
+                self.pool_changed(shape, out);
+            }
             self.balance(now, shape, out);
         }
         self.release_idle(now, out);
@@ -331,6 +355,8 @@ impl<Ticket: Clone> Client<Ticket> {
         self.closed = true;
         self.shapes = Shapes::default();
         self.groups = Groups::default();
+        self.guests = Guests::default();
+        self.close_pools(out);
         self.waiting = Waiting::default();
         let mut count = 0;
         for (_, task) in std::mem::take(&mut self.tasks) {
@@ -372,6 +398,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused.clone())), out);
             }
         }
+        self.refuse_pool(key, &refused, out);
     }
 
     /// The first broken invariant, if any.
@@ -418,6 +445,8 @@ impl<Ticket: Clone> Client<Ticket> {
             }
         }
         self.check_groups()?;
+        self.check_guests()?;
+        self.check_pools()?;
         match self.tasks.iter().find(|(key, _)| places.get(&TaskKey(*key)) != Some(&1)) {
             Some((_, task)) => Err(format!("CL-2: {:?} is not in exactly one place", task.id)),
             None => Ok(()),

@@ -43,6 +43,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 let outcome = NotStarted { path: path.clone(), why: why.clone() };
                 self.finish_unplaced(key, Outcome::NotStarted(Box::new(outcome)), out);
             }
+            self.stir_pool(shape, out);
         }
     }
 }

@@ -3,10 +3,10 @@
 use super::lease::Lease;
 use super::shapes::ShapeKey;
 use super::{LeaseKey, TaskKey};
+use paceline_proto::TaskId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-#[derive(Default)]
 pub(super) struct Queue {
     waiting: Priorities,
     length: usize,
@@ -29,8 +29,57 @@ pub(super) struct Queue {
     pub in_flight: usize,
     /// The group that these are the tasks of, or of one member of it, by its shape.
     pub group: Option<ShapeKey>,
+    /// These are calls of an actor of somebody else's.
+    pub guest: bool,
+    /// An actor that others call lives in its slot; and it has none yet that they know.
+    pub hosts: bool,
+    pub homeless: bool,
     /// Nothing is sent yet: other members of the group are missing.
     pub gated: bool,
+    /// The pool that these are the tasks of, if it is one.
+    pub pool: Kind,
+    /// Tasks that were accepted later than this wait until all slots of the pool were sent what comes before them.
+    pub barrier: TaskId,
+    /// Somebody waits for the slots of the pool, or they go back as they run dry.
+    pub attentive: bool,
+}
+
+/// What the leases of a queue are.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Kind {
+    /// As any others.
+    #[default]
+    Plain,
+    /// Those of a pool.
+    Pool,
+    /// The one of a pool whose tasks run at most once and in order.
+    Once,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue {
+            waiting: Priorities::default(),
+            length: 0,
+            idle: Vec::new(),
+            open: VecDeque::new(),
+            leases: Vec::new(),
+            busy: 0,
+            ahead: BTreeSet::new(),
+            wanted: 0,
+            crowded: false,
+            waits_for: String::new(),
+            in_flight: 0,
+            group: None,
+            guest: false,
+            hosts: false,
+            homeless: false,
+            gated: false,
+            pool: Kind::Plain,
+            barrier: NO_BARRIER,
+            attentive: false,
+        }
+    }
 }
 
 /// Tasks by priority. Almost all have none, and theirs is a queue that keeps its room.
@@ -61,13 +110,22 @@ impl Priorities {
 }
 
 impl Queue {
+    pub fn is_pool(&self) -> bool {
+        self.pool != Kind::Plain
+    }
+
     pub fn len(&self) -> usize {
         self.length
     }
 
     /// Whether something waits for leases of this shape: tasks, or a group for its members.
     pub fn is_hungry(&self) -> bool {
-        self.length > 0 || self.group.is_some() && self.wanted > 0
+        self.length > 0 || self.wanted > self.leases.len() as u32 && (self.group.is_some() || self.is_pool())
+    }
+
+    /// Whether its leases come and go otherwise than by demand.
+    pub fn is_kept(&self) -> bool {
+        self.group.is_some() || self.guest || self.is_pool()
     }
 
     pub fn push(&mut self, task: TaskKey, priority: i32) {
@@ -180,6 +238,9 @@ impl Queue {
         self.ahead.remove(&key);
     }
 }
+
+/// No task is as late as this.
+pub(super) const NO_BARRIER: TaskId = TaskId(u64::MAX);
 
 #[cfg(test)]
 mod tests {

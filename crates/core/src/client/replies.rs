@@ -39,6 +39,9 @@ impl<Ticket: Clone> Client<Ticket> {
         let queue = &mut self.shapes[shape];
         queue.in_flight -= 1;
         queue.note(key, lease);
+        if call.standing > 0 {
+            return self.on_standing_reply(key, &call, reply);
+        }
         let task = &mut self.tasks[call.task.0];
         task.sent = None;
         if reply.status == Status::Withdrawn {
@@ -57,6 +60,10 @@ impl<Ticket: Clone> Client<Ticket> {
         task.attempts += 1;
         if reply.status != Status::Cancelled {
             self.functions.learn(task.function, reply.took);
+        }
+        if reply.status == Status::TimedOut {
+            // Of a slot with state of its own nobody knows what that is like now.
+            self.leases[key.0].spoil();
         }
         let again = match reply.status {
             Status::TimedOut => task.retries_after(task.retry_on.timeout),
@@ -84,6 +91,9 @@ impl<Ticket: Clone> Client<Ticket> {
         acknowledge: bool,
         out: &mut Vec<Effect<Ticket>>,
     ) {
+        if self.shapes[shape].is_pool() && !self.on_pool_replies(now, key, shape, out) {
+            return;
+        }
         self.reopen(now, key);
         self.fill(now, shape, out);
         if acknowledge {
@@ -92,6 +102,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         self.balance(now, shape, out);
         self.idle_changed(now, key, out);
+        self.end_visit_if_idle(shape, out);
     }
 
     /// A lease has room again.

@@ -75,7 +75,8 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some(key) = self.shapes.find(&shape) else { return };
         let queues = self.queues_of(key);
         let tasks = queues.iter().map(|queue| self.shapes[*queue].len()).sum();
-        if tasks > 0 {
+        // A pool that has slots goes on with those.
+        if tasks > 0 && !(self.shapes[key].is_pool() && !self.shapes[key].leases.is_empty()) {
             out.push(Effect::Waits { tasks, why: why.clone() });
         }
         for queue in queues {
@@ -122,6 +123,8 @@ impl<Ticket: Clone> Client<Ticket> {
             let why = queue.waits_for.clone();
             let outcome = NoRoom { needs: self.shapes.shape(shape).needs, why };
             self.finish_unplaced(key, Outcome::NoRoom(Box::new(outcome)), out);
+            self.end_visit_if_idle(shape, out);
+            self.stir_pool(shape, out);
         }
     }
 }

@@ -3,8 +3,10 @@
 use super::LeaseKey;
 use super::shapes::ShapeKey;
 use paceline_proto::{
-    Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError, TaskId,
+    ActorId, Bytes, DeathCause, FunctionId, NodeId, OutOfMemory, Resources, Seq, Shape, SlotId, StartError,
+    TaskId,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The place of a task in the client's table; reused after the task has ended.
@@ -24,8 +26,20 @@ pub struct Spec {
     pub priority: i32,
     /// How long it waits for a slot; zero for as long as it takes.
     pub wait: Duration,
-    /// The member of the group that it is for; the shape is the group's then.
-    pub member: Option<u32>,
+    pub within: Within,
+}
+
+/// Which leases of its shape a task is for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Within {
+    #[default]
+    Any,
+    /// That of this member; the shape is a group's.
+    Member(u32),
+    /// Those of the pool of this number, whose shape it is.
+    Pool(u32),
+    /// That of this actor of somebody else's; the shape says nothing.
+    Guest(ActorId),
 }
 
 /// What makes a task run again, as long as it has retries left.
@@ -70,6 +84,10 @@ pub enum Outcome {
     NoRoom(Box<NoRoom>),
     /// It was one of a group that has lost a member.
     GroupLost(Box<GroupLost>),
+    /// It was one of a pool that has ended.
+    PoolBroken(Box<PoolBroken>),
+    /// The one slot of a pool whose calls run at most once has died.
+    ActorDied(Box<ActorDied>),
     /// It waited for the head, which was out of reach for so long.
     HeadLost {
         after: Duration,
@@ -78,10 +96,27 @@ pub enum Outcome {
     Stopped {
         by: Box<str>,
     },
+    /// The actor that it is a call of is no more, or died while the call was there.
+    ActorGone(Box<ActorGone>),
+    /// Nobody knows what became of the actor that it is a call of. It has not run.
+    ActorAway {
+        actor: ActorId,
+        why: Box<str>,
+    },
     /// The task that submitted it waits, and may neither leave its CPUs to it nor run it itself.
     TooDeep {
         needs: Box<Resources>,
     },
+}
+
+/// Which actor is gone, and whether the call that ended with it had begun.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActorGone {
+    pub actor: ActorId,
+    pub ran: bool,
+    /// The death that ended the call, if one did.
+    pub charge: Option<Charge>,
+    pub why: Box<str>,
 }
 
 /// What no node can ever hold.
@@ -107,6 +142,30 @@ pub struct GroupLost {
     pub member: u32,
     pub size: u32,
     pub charge: Charge,
+}
+
+/// Why a pool has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PoolBroken {
+    /// A standing call raised in so many slots in a row.
+    Raised { call: Arc<str>, error: Bytes, tries: u32 },
+    /// What a standing call raised could not be encoded; the bytes say why.
+    Unsendable { call: Arc<str>, reason: Bytes, tries: u32 },
+    /// So many slots in a row died in a standing call; the last one like this.
+    Killed { call: Arc<str>, charge: Charge, tries: u32 },
+    /// So many slots died, the last one like this, and no more are made good.
+    Died { charge: Charge, deaths: u32 },
+}
+
+/// How the slot of an actor died.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ActorDied {
+    /// The call had begun, as far as anybody knows. Otherwise it never will.
+    pub ran: bool,
+    pub charge: Charge,
+    /// How often it has died, and whether it is there again for the next call.
+    pub deaths: u32,
+    pub again: bool,
 }
 
 /// Which program could not be started, and why.

@@ -22,6 +22,7 @@ impl Head {
         self.clients.keys().try_for_each(|&id| self.check_client(id))?;
         self.check_families()?;
         self.check_works()?;
+        self.check_actors()?;
         self.check_indexes()
     }
 

@@ -1,5 +1,6 @@
 //! What clients say, and what happens when they fall silent.
 
+use super::actors::Said;
 use super::{BEATS, Client, ClientLink, Effect, Head, LeaseState, LinkEnd, Want};
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Held, Met};
@@ -45,6 +46,11 @@ impl Head {
             ClientToHead::Named { resources } => self.learn_names(resources),
             ClientToHead::Standing { weight, priority } => self.on_standing(from, weight, priority),
             ClientToHead::Reopening => self.on_reopening(from),
+            ClientToHead::Actor { actor, name, about, lease, gone, program } => {
+                self.on_actor(from, Said { actor, name, about, lease, gone, program }, out);
+            }
+            ClientToHead::Visit { actor, stay, held } => self.on_visit(now, from, actor, stay, held, out),
+            ClientToHead::Find { number, name } => self.on_find(from, number, &name, out),
         }
     }
 
@@ -108,10 +114,14 @@ impl Head {
             }
         }
         self.end_unnamed(id, out);
+        self.look_at_actors();
     }
 
     /// The client cannot reach the slot any more. It keeps the lease until nothing runs under it.
     pub(super) fn on_broken(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
+        if self.on_guest_broken(from, id, out) {
+            return;
+        }
         if let Some(claim) = self.claims.get_mut(&id).filter(|claim| claim.client == from) {
             claim.broken = true;
         }
@@ -139,9 +149,9 @@ impl Head {
 
     fn on_placement(&mut self, from: ClientId, id: PlacementId, rule: Rule) {
         if let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up() && !id.is_any()) {
-            let gang = !rule.gang.is_empty();
+            let firm = rule.is_firm();
             client.placements.entry(id).or_insert(rule);
-            if gang {
+            if firm {
                 self.note_members(from, id);
             }
         }
@@ -206,6 +216,7 @@ impl Head {
     }
 
     fn on_bye(&mut self, id: ClientId, out: &mut Vec<Effect>) {
+        self.end_actors_of(id, out);
         self.end_leases(id, out);
         self.drop_claims(|_, claim| claim.client == id);
         let last = self.leases_of(id).collect();
@@ -283,6 +294,7 @@ impl Head {
     }
 
     pub(super) fn forget_client(&mut self, id: ClientId, out: &mut Vec<Effect>) {
+        self.end_actors_of(id, out);
         self.end_leases(id, out);
         self.drop_claims(|_, claim| claim.client == id);
         let under = self.clients.remove(&id).and_then(|client| client.under);

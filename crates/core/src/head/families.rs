@@ -167,6 +167,16 @@ impl Lease {
     }
 }
 
+impl Lease {
+    /// The slot that its client has.
+    pub(super) fn slot(&self) -> Option<paceline_proto::SlotId> {
+        match self.state {
+            LeaseState::Held { slot, .. } | LeaseState::Recalled { slot } => Some(slot),
+            _ => None,
+        }
+    }
+}
+
 impl LeaseState {
     pub(super) fn is_returning(self) -> bool {
         matches!(self, LeaseState::Recalled { .. } | LeaseState::Broken | LeaseState::Ending)

@@ -25,6 +25,11 @@ enum Room {
 }
 
 impl Head {
+    /// Whether leases of this shape stay with whoever has them (GA-3).
+    pub(super) fn is_firm(&self, client: ClientId, shape: Shape) -> bool {
+        self.rule(client, shape).is_some_and(paceline_proto::Rule::is_firm)
+    }
+
     pub(super) fn is_gang(&self, client: ClientId, shape: Shape) -> bool {
         self.rule(client, shape).is_some_and(|rule| !rule.gang.is_empty())
     }
@@ -120,7 +125,7 @@ impl Head {
     /// The same for one lease that is in no book at the moment.
     pub(super) fn note_member(&mut self, id: LeaseId) {
         let lease = &self.leases[&id];
-        let firm = self.is_gang(lease.client, lease.shape);
+        let firm = self.is_firm(lease.client, lease.shape);
         self.leases.get_mut(&id).expect("seen above").firm = firm;
     }
 

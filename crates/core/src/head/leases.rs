@@ -16,7 +16,7 @@ impl Head {
     ) {
         let id = self.next_lease();
         let state = LeaseState::Placing;
-        let firm = self.is_gang(client, shape) || self.is_work(client);
+        let firm = self.is_firm(client, shape) || self.is_work(client);
         let lease = Lease { client, node, shape, devices, blocked: false, firm, state, via: None };
         self.leases.insert(id, lease);
         self.holders.insert((client, id));
@@ -136,7 +136,7 @@ impl Head {
     }
 
     /// Unguessable without the secret, yet a pure function of it.
-    fn next_lease(&mut self) -> LeaseId {
+    pub(super) fn next_lease(&mut self) -> LeaseId {
         self.granted += 1;
         let hash = blake3::keyed_hash(&self.config.secret, &self.granted.to_le_bytes());
         let (id, _) = hash.as_bytes().split_first_chunk::<16>().expect("a hash is longer than an id");

@@ -15,8 +15,11 @@
 //!   its node from the node's report on, and is its holder's again as soon as both have named it; nothing is granted on a
 //!   node before its report. What its holder does not name, or no node reports in time, is over.
 //! * HD-9: of two starts of a head only the later one is a head: whoever meets a peer that has met a later one is none.
+//! * HD-11: what clients call in slots that are not theirs goes by guest leases, which have nothing but that
+//!   ([`actors`]).
 //! * HD-6: a client that wants work gets some as long as a node could hold it, whatever the others want.
 
+mod actors;
 mod adoption;
 mod check;
 mod clients;
@@ -56,6 +59,7 @@ use std::time::Duration;
 use lineup::Lineup;
 use room::Room;
 
+pub use actors::{ActorStatus, program_of as program_of_actor};
 pub use detached::{ENDS_KEPT, Told, WorkStatus, Write, Wrote};
 pub use explain::Waits;
 pub use waits::Waiting;
@@ -254,6 +258,7 @@ pub struct Head {
     closing: Option<String>,
     /// What it owns itself.
     works: detached::Works,
+    actors: actors::Actors,
 }
 
 struct Client {
@@ -454,6 +459,7 @@ impl Head {
             leaving: BTreeSet::new(),
             closing: None,
             works: detached::Works::default(),
+            actors: actors::Actors::default(),
         }
     }
 
@@ -478,6 +484,7 @@ impl Head {
         if std::mem::take(&mut self.dirty) && self.closing.is_none() {
             self.share(now, out);
         }
+        self.settle_actors(out);
         self.see_off(out);
         self.dismiss(out);
         let next = self.deadline.into_iter().chain(self.next_look).min();
@@ -532,6 +539,7 @@ impl Head {
             departed.until = departed.until + gap;
         }
         self.works_on_gap(gap);
+        self.actors_on_gap(gap);
         self.settled_at = self.settled_at.map(|at| at + gap);
         self.deadline = self.deadline.map(|at| at + gap);
         self.next_look = self.next_look.map(|at| at + gap);
@@ -544,6 +552,7 @@ impl Head {
         self.give_up_nodes(now, out);
         self.give_up_claims(now, out);
         self.works_on_deadline(now, out);
+        self.actors_on_deadline(now);
         if let Some(at) = self.settled_at.filter(|at| *at > now) {
             self.no_later_than(at);
         } else {

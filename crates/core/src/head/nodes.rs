@@ -119,9 +119,14 @@ impl Head {
         self.on_works_reported(now, id, &placed, out);
         self.refuse_claims(id, out);
         blocked.into_iter().for_each(|(lease, blocked)| self.on_blocked(id, lease, blocked));
+        self.admit_again(id, out);
+        self.look_at_actors();
     }
 
     fn on_placed(&mut self, now: Tick, node: NodeId, id: LeaseId, slot: SlotId, out: &mut Vec<Effect>) {
+        if self.on_guest_placed(node, id, out) {
+            return;
+        }
         match self.leases.get_mut(&id).filter(|lease| lease.node == node) {
             // A lease given up while the node was out of reach.
             None => self.tell_node(node, HeadToNode::End { lease: id }, out),
@@ -150,10 +155,14 @@ impl Head {
         death: Option<Death>,
         out: &mut Vec<Effect>,
     ) {
+        if self.on_guest_ended(node, id, death.as_ref(), out) {
+            return;
+        }
         let Some(lease) = self.leases.get(&id).filter(|lease| lease.node == node) else { return };
         let (client, state) = (lease.client, lease.state);
         self.unrelay(id, out);
         self.finish(id);
+        self.on_host_ended(id, death.as_ref(), out);
         if let Some(death) = &death {
             self.end_under(id, death, out);
         }
@@ -213,6 +222,7 @@ impl Head {
         let leases: Vec<LeaseId> = self.nodes[&id].leases.iter().copied().collect();
         leases.iter().for_each(|&lease| self.on_work_lost(now, lease, gone, out));
         leases.into_iter().for_each(|lease| self.on_ended(now, id, lease, Some(Death::of_lost_node()), out));
+        self.lose_guests(id, out);
         let node = self.nodes.remove(&id).expect("the node is known");
         self.room.remove(id, &node);
         self.room.forget(id, &node);

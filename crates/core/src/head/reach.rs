@@ -32,6 +32,9 @@ impl Head {
     /// A client cannot open a connection for its lease: another node may. If none is left to try, the lease ends, and
     /// its client is told when nothing of it runs any more.
     pub(super) fn on_unreachable(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
+        if self.on_guest_unreachable(from, id, out) {
+            return;
+        }
         let Some(lease) = self.leases.get(&id).filter(|lease| lease.client == from) else { return };
         if !matches!(lease.state, LeaseState::Held { .. } | LeaseState::Recalled { .. }) {
             return;
@@ -51,7 +54,7 @@ impl Head {
     }
 
     /// The next node that could pass connections on, in the order of their ids.
-    fn next_relay(&self, target: NodeId, before: Option<NodeId>) -> Option<NodeId> {
+    pub(super) fn next_relay(&self, target: NodeId, before: Option<NodeId>) -> Option<NodeId> {
         let later = |id: NodeId| before.is_none_or(|before| id > before);
         let mut nodes = self.nodes.iter().filter(|(id, _)| **id != target && later(**id));
         let able =

@@ -36,10 +36,16 @@ impl Node {
                 self.fresh = self.fresh.max(Some(Tick(beat).min(now)));
                 self.on_sign(Tick(beat).min(now));
             }
-            HeadToNode::Heard { lease } => self.ends.retain(|(placement, _)| placement.lease != lease),
+            HeadToNode::Heard { lease } => {
+                self.ends.retain(|(placement, _)| placement.lease != lease);
+                self.guest_ends.retain(|(guest, _)| *guest != lease);
+            }
             // The shell answers.
             HeadToNode::Ask { .. } => {}
             HeadToNode::TooDeep { lease } => self.on_tangled(now, lease, out),
+            HeadToNode::Admit { lease, host, secret, again } => {
+                self.on_admit(lease, host, secret, again, out)
+            }
         }
     }
 
@@ -69,6 +75,7 @@ impl Node {
             facts: self.config.facts.clone(),
             met: self.met,
         }));
+        self.say_guest_ends(out);
         for (placement, death) in &self.ends {
             out.push(Effect::ToHead(NodeToHead::Ended { lease: placement.lease, death: death.clone() }));
         }
@@ -141,6 +148,7 @@ impl Node {
     /// The head grants these leases to nobody before this time is over, and to others after it: they end.
     fn on_head_lost(&mut self, now: Tick, out: &mut Vec<Effect>) {
         self.ends.clear();
+        self.guest_ends.clear();
         if self.head == HeadLink::Down {
             self.head = HeadLink::Lost;
         }
@@ -196,10 +204,14 @@ impl Node {
             // It was another node's, which is told as well.
             return;
         }
+        if self.end_guest(lease, out) {
+            return;
+        }
         self.pending.retain(|pending| pending.lease != lease);
         let slot = self.slots.iter().find(|(_, slot)| slot.state.lease().is_some_and(|it| it.lease == lease));
         match slot.map(|(&id, slot)| (id, slot.state)) {
             Some((id, State::Leased(_))) if self.end_work(now, id, out) => {}
+            Some((id, State::Leased(_))) if self.has_guests(id) => self.leave(now, id, out),
             Some((id, State::Leased(_))) => self.detach(now, id, out),
             Some(_) => {}
             None => out.push(Effect::ToHead(NodeToHead::Ended { lease, death: None })),

@@ -79,6 +79,9 @@ impl Node {
         out: &mut Vec<Effect>,
     ) {
         self.quiet_since = now;
+        if self.on_guest_connection(connection, lease, way.is_sealed(), out) {
+            return;
+        }
         let found = self.slots.iter_mut().find_map(|(&id, slot)| match slot.state {
             // Nobody has anything to say to work.
             State::Leased(held) if held.lease == lease && !self.works.contains_key(&lease) => {

@@ -24,6 +24,7 @@
 mod blocked;
 mod check;
 mod devices;
+mod guests;
 mod head;
 mod leases;
 mod leaving;
@@ -50,6 +51,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use works::Errand;
 
+pub use guests::{GuestCalls, MOST_GUESTS};
 pub use memory::MemoryBound;
 pub use status::{SlotState, SlotStatus, Status};
 
@@ -141,6 +143,11 @@ pub enum Event {
     Forked {
         slot: SlotId,
         pid: u32,
+    },
+    /// What the page of a slot that is gone says of its guests' calls. Comes before the end of the slot.
+    GuestCalls {
+        slot: SlotId,
+        calls: Vec<GuestCalls>,
     },
     /// The slot's process is gone, and its group. Everything it had printed was handed in before.
     Exited {
@@ -287,6 +294,10 @@ pub struct Node {
     pending: VecDeque<Use>,
     /// Leases of other nodes whose data connections come here, and where those nodes are.
     relays: BTreeMap<LeaseId, Vec<Address>>,
+    /// Leases of other clients than the slots' own ([`guests`]).
+    guests: BTreeMap<LeaseId, guests::Guest>,
+    /// How guests ended, for as long as the head has not said that it heard.
+    guest_ends: Vec<(LeaseId, Death)>,
     /// Ends that the head may not have heard of: it was out of reach, or has not said that it has.
     ends: Vec<(Placement, Option<Death>)>,
     /// Places whose slots died young.
@@ -347,6 +358,8 @@ struct Slot {
     blocked: Option<Blocked>,
     /// It is to end because it had more memory than it may.
     exceeded: bool,
+    /// How its guests' calls stood when it ended.
+    guest_calls: Vec<GuestCalls>,
     /// How its lease's data connection came, if one did.
     way: Option<Way>,
     state: State,
@@ -413,6 +426,8 @@ impl Node {
             slots: BTreeMap::new(),
             pending: VecDeque::new(),
             relays: BTreeMap::new(),
+            guests: BTreeMap::new(),
+            guest_ends: Vec::new(),
             ends: Vec::new(),
             places: BTreeMap::new(),
             short_of_memory: None,
@@ -440,6 +455,7 @@ impl Node {
             Event::ProgramUp(program) => self.on_program_up(now, program),
             Event::ProgramDown(program, why) => self.on_program_down(now, program, why, out),
             Event::Forked { slot, pid } => self.on_forked(now, slot, pid, out),
+            Event::GuestCalls { slot, calls } => self.on_guest_calls(slot, calls),
             Event::Exited { slot, death } => self.on_exited(now, slot, death, out),
             Event::FromSlot(slot, message) => self.on_slot(now, slot, message, out),
             Event::Connection { connection, lease, way } => {

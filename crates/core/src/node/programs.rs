@@ -117,6 +117,7 @@ impl Node {
             blocked: None,
             exceeded: false,
             way: None,
+            guest_calls: Vec::new(),
             state,
         };
         self.slots.insert(id, slot);

@@ -79,6 +79,7 @@ impl Node {
     pub(super) fn forget(&mut self, id: SlotId, death: Option<Death>, out: &mut Vec<Effect>) {
         let slot = self.slots.remove(&id).expect("only known slots are forgotten");
         self.short_of_memory.take_if(|ended| *ended == id);
+        self.end_guests(id, &slot.guest_calls, death.as_ref(), out);
         match slot.state {
             State::Leased(lease) => self.report(lease, id, death, out),
             State::Detaching { lease, .. } | State::Ending { lease: Some(lease), .. } => {

@@ -129,6 +129,7 @@ impl Slot {
         if self.lease != Some(hello.lease) {
             return;
         }
+        self.keeps = hello.keeps;
         self.on_ack(hello.replies);
         self.keeps = hello.keeps;
         self.told = Seq::default();
@@ -228,6 +229,11 @@ impl Slot {
         known
     }
 
+    /// How many of them there may be.
+    pub fn most_deferred(&self) -> usize {
+        self.most_deferred
+    }
+
     /// How many calls go on that were deferred.
     pub fn deferred(&self) -> usize {
         self.deferred.len()
@@ -259,6 +265,9 @@ impl Slot {
     }
 
     fn give_back(&mut self) {
+        if self.keeps {
+            return;
+        }
         let calls: Vec<Seq> = self.waiting.iter().map(|call| call.seq).collect();
         self.drop_waiting(&calls, Status::Withdrawn);
     }
@@ -317,7 +326,7 @@ impl Slot {
 
     /// The first broken invariant, if any.
     pub fn check(&self) -> Result<(), String> {
-        if self.blocked && !(self.waiting.is_empty() && self.running.is_some()) {
+        if self.blocked && !((self.keeps || self.waiting.is_empty()) && self.running.is_some()) {
             return Err(format!("SL-5: calls wait behind {:?}, which waits itself", self.running));
         }
         if !self.waiting.iter().is_sorted_by(|a, b| a.seq < b.seq) {

@@ -2,7 +2,7 @@
 
 use super::task::Task;
 use super::{Cluster, Error, Future, Result};
-use crate::{FunctionId, Part, Resources, RetryOn, Shape, Submission};
+use crate::{FunctionId, Part, Resources, RetryOn, Shape, Submission, Within};
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -100,8 +100,8 @@ impl Options {
         let needs = needs.with(Part::Gpus(gpus)).and_then(|needs| needs.with(Part::Memory(memory)));
         let needs = needs.ok_or(Error::NotANumberOfGpus { gpus })?;
         let retry_on = RetryOn::default();
-        let (shape, member) = (Shape::of(needs), None);
-        Ok(Submission { function, shape, retries, retry_on, timeout, priority, wait, member })
+        let (shape, within) = (Shape::of(needs), Within::Any);
+        Ok(Submission { function, shape, retries, retry_on, timeout, priority, wait, within })
     }
 }
 

@@ -113,7 +113,10 @@ impl Player {
 
     fn on_node(&mut self, message: NodeToSlot, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         match message {
-            NodeToSlot::Bind { .. } | NodeToSlot::TooDeep { .. } | NodeToSlot::Become { .. } => {}
+            NodeToSlot::Bind { .. }
+            | NodeToSlot::TooDeep { .. }
+            | NodeToSlot::Become { .. }
+            | NodeToSlot::Guest { .. } => {}
             NodeToSlot::Attach { .. } => self.data = descriptors.into_iter().next().map(File::from),
             NodeToSlot::Detach { lease } => {
                 self.data = None;

@@ -1,7 +1,7 @@
 //! Groups: all members or none, and what becomes of them.
 
 use super::*;
-use crate::client::{Charge, GroupLost};
+use crate::client::{Charge, GroupLost, Within};
 use paceline_proto::{ProgramId, Rule};
 
 impl Bench {
@@ -30,7 +30,7 @@ impl Bench {
     }
 
     fn submit_to(&mut self, shape: Shape, member: u32) -> Vec<Effect<u64>> {
-        self.submit_as(|spec| Spec { shape, member: Some(member), ..spec })
+        self.submit_as(|spec| Spec { shape, within: Within::Member(member), ..spec })
     }
 
     /// A group of two whose links are up.
@@ -162,7 +162,7 @@ fn a_group_that_fits_nowhere_ends_what_waits_for_it() {
 fn who_waits_for_a_group_no_longer_than_it_may_hears_what_for() {
     let mut bench = Bench::new();
     let (shape, _) = bench.open(2);
-    bench.submit_as(|spec| Spec { shape, member: Some(0), wait: ms(5), ..spec });
+    bench.submit_as(|spec| Spec { shape, within: Within::Member(0), wait: ms(5), ..spec });
     bench.head_says(HeadToClient::Waits { shape, why: "b is full".into() });
     let effects = bench.pass(ms(6)).tick();
     assert!(

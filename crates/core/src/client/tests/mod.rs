@@ -10,6 +10,7 @@ mod demand;
 mod group;
 mod links;
 mod order;
+mod pool;
 mod room;
 mod windows;
 mod withdraw;

@@ -229,6 +229,8 @@ impl Head {
                 }
                 let ended = Ended { at, ..ended.clone() };
                 let news = entry.news;
+                let name = entry.work.name.clone();
+                self.end_actors_of_program(&name);
                 self.works.live.remove(&id);
                 self.works.ended.push_back((id, ended));
                 if self.works.ended.len() > ENDS_KEPT {
@@ -552,6 +554,13 @@ impl Head {
     /// After so long without a sign of its node, work cannot be running there.
     fn out_of_reach_for(&self) -> Duration {
         self.ends_within() + self.config.heartbeat
+    }
+}
+
+impl Works {
+    /// Whether there is work of this name that has not ended.
+    pub(super) fn lives(&self, name: &str) -> bool {
+        self.live.values().any(|entry| entry.work.name == name && !matches!(entry.stage, Stage::Ending(_)))
     }
 }
 

@@ -1,0 +1,636 @@
+//! Actors, and those who call them: which client owns an actor, which lease it lives under, what it is called, and a lease
+//! of its own for everybody else who calls it.
+//!
+//! A **guest** lease has no slot, no resources and no shape: it only lets its client open a data connection to the slot of
+//! the lease that hosts the actor. What the head knows of actors their owners tell it, and of visits those who visit, on
+//! each link anew (HD-8); nothing of it is in the journal.
+//!
+//! * AC-1: a guest lease is on the books of its visit, and of no other; it names the lease that hosted the actor when it
+//!   was made, and is not moved to another.
+//! * AC-2: a name is that of one actor that is not gone.
+//! * AC-3: whoever visits an actor has a guest lease, or gets one as soon as the actor has a place, or is told that it is
+//!   gone. After the end of a guest lease it gets another by itself when the actor is rebuilt.
+//! * AC-4: who is told that an actor is gone heard before how its calls ended there.
+//! * AC-5: an actor ends with its owner, unless that is a program that comes back.
+
+use super::{BEATS, Effect, Head, NodeLink};
+use crate::time::Tick;
+use paceline_proto::control::{HeadToClient, HeadToNode};
+use paceline_proto::{ActorId, ClientId, Death, LeaseId, NodeId, SlotId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// So many actors that are gone are remembered, so that those who ask for them hear why at once.
+const GONE_KEPT: usize = 4096;
+/// The most bytes that an actor may have to be known by.
+pub(super) const LONGEST_ABOUT: usize = 64 << 10;
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Actors {
+    all: BTreeMap<ActorId, Actor>,
+    names: BTreeMap<String, ActorId>,
+    /// Actors by the lease that hosts them.
+    hosts: BTreeMap<LeaseId, ActorId>,
+    /// Guest leases, and whose they are.
+    guests: BTreeMap<LeaseId, (ActorId, ClientId)>,
+    gone: BTreeMap<ActorId, String>,
+    gone_order: VecDeque<ActorId>,
+    /// Those that something is to be done about.
+    dirty: BTreeSet<ActorId>,
+}
+
+struct Actor {
+    /// None: somebody visits it, and nobody has said that it is there, or its owner is a program that comes back.
+    owner: Option<ClientId>,
+    name: Option<String>,
+    about: Vec<u8>,
+    host: Option<LeaseId>,
+    /// The program that its owner is.
+    program: Option<String>,
+    visits: BTreeMap<ClientId, Visit>,
+    /// Until then its owner may still say that it is there.
+    unknown_until: Option<Tick>,
+    /// It has no place because its node fell silent.
+    away: bool,
+    gone: Option<String>,
+}
+
+#[derive(Default)]
+struct Visit {
+    guest: Option<Guest>,
+    /// A lease that the client says it has, from an earlier start of the head.
+    held: Option<LeaseId>,
+    /// The lease whose node would not admit it.
+    refused: Option<LeaseId>,
+    /// It was told that the actor is away.
+    told_away: bool,
+}
+
+struct Guest {
+    lease: LeaseId,
+    node: NodeId,
+    host: LeaseId,
+    slot: SlotId,
+    /// The node has admitted it, and the client knows of it.
+    placed: bool,
+    /// The client had it already.
+    again: bool,
+    via: Option<NodeId>,
+}
+
+/// An actor, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActorStatus {
+    pub actor: ActorId,
+    pub name: Option<String>,
+    pub owner: Option<ClientId>,
+    /// The submitted program that keeps it.
+    pub program: Option<String>,
+    /// Where it is, if it has a place.
+    pub place: Option<(NodeId, SlotId, LeaseId)>,
+    /// Who calls it beside its owner.
+    pub visitors: Vec<ClientId>,
+}
+
+/// What an owner says of its actor.
+pub(super) struct Said {
+    pub actor: ActorId,
+    pub name: Option<String>,
+    pub about: Vec<u8>,
+    pub lease: Option<LeaseId>,
+    pub gone: Option<String>,
+    pub program: Option<String>,
+}
+
+impl Head {
+    pub fn actors(&self) -> Vec<ActorStatus> {
+        let known = self.actors.all.iter().filter(|(_, actor)| actor.gone.is_none() && actor.is_known());
+        known
+            .map(|(&id, actor)| ActorStatus {
+                actor: id,
+                name: actor.name.clone(),
+                owner: actor.owner,
+                program: actor.program.clone(),
+                place: actor.host.and_then(|host| {
+                    let lease = self.leases.get(&host)?;
+                    Some((lease.node, lease.slot()?, host))
+                }),
+                visitors: actor.visits.keys().copied().collect(),
+            })
+            .collect()
+    }
+
+    pub(super) fn on_actor(&mut self, from: ClientId, said: Said, out: &mut Vec<Effect>) {
+        let Said { actor: id, name, about, lease, gone, program } = said;
+        if !self.clients.get(&from).is_some_and(|client| client.is_up()) {
+            return;
+        }
+        let known = self.actors.all.get(&id);
+        if known.is_some_and(|actor| actor.owner.is_some_and(|owner| owner != from)) {
+            return;
+        }
+        if let Some(why) = gone {
+            return self.end_actor(id, why);
+        }
+        if let Some(refused) = self.refuse_actor(id, name.as_deref(), &about) {
+            let refused = Some(refused);
+            return self.tell_client(from, HeadToClient::ActorKnown { actor: id, refused }, out);
+        }
+        self.forget_gone(id);
+        // One lease hosts one actor.
+        let lease = lease.filter(|lease| self.actors.hosts.get(lease).is_none_or(|other| *other == id));
+        let actor = self.actors.all.entry(id).or_insert_with(Actor::unknown);
+        if let Some(before) = actor.name.take() {
+            self.actors.names.remove(&before);
+        }
+        if let Some(name) = &name {
+            self.actors.names.insert(name.clone(), id);
+        }
+        (actor.owner, actor.name, actor.about, actor.program) = (Some(from), name, about, program);
+        (actor.unknown_until, actor.gone) = (None, None);
+        if actor.host != lease {
+            if let Some(before) = actor.host.take() {
+                self.actors.hosts.remove(&before);
+            }
+            actor.host = lease;
+            if let Some(lease) = lease {
+                self.actors.hosts.insert(lease, id);
+            }
+        }
+        actor.away &= lease.is_none();
+        self.actors.dirty.insert(id);
+        self.tell_client(from, HeadToClient::ActorKnown { actor: id, refused: None }, out);
+    }
+
+    /// Why an actor cannot be known by this (AC-2).
+    fn refuse_actor(&self, id: ActorId, name: Option<&str>, about: &[u8]) -> Option<String> {
+        let what = name.unwrap_or("without a name");
+        if about.len() > LONGEST_ABOUT {
+            let (size, most) = (about.len(), LONGEST_ABOUT);
+            return Some(format!(
+                "what is to be said of the actor {what} has {size} bytes, and may have {most}"
+            ));
+        }
+        let other = self.actors.names.get(name?).filter(|other| **other != id)?;
+        let owner = self.actors.all[other].owner.and_then(|owner| self.clients.get(&owner));
+        let by =
+            owner.map_or("a program that comes back".into(), |owner| format!("the client {}", owner.name));
+        Some(format!(
+            "an actor of the name {what} is there already, made by {by}: give this one another name, or end that one"
+        ))
+    }
+
+    pub(super) fn on_find(&self, from: ClientId, number: u64, name: &str, out: &mut Vec<Effect>) {
+        let found = self.actors.names.get(name).copied();
+        let about = found.map(|id| self.actors.all[&id].about.clone()).unwrap_or_default();
+        let comes = found.is_none() && self.works.lives(&program_of(name));
+        self.tell_client(from, HeadToClient::Found { number, actor: found, about, comes }, out);
+    }
+
+    pub(super) fn on_visit(
+        &mut self,
+        now: Tick,
+        from: ClientId,
+        id: ActorId,
+        stay: bool,
+        held: Option<LeaseId>,
+        out: &mut Vec<Effect>,
+    ) {
+        if !stay {
+            return self.end_visit(id, from, out);
+        }
+        if !self.clients.get(&from).is_some_and(|client| client.is_up()) {
+            return;
+        }
+        if let Some(why) = self.actors.gone.get(&id).filter(|_| !self.actors.all.contains_key(&id)) {
+            let why = why.clone();
+            if let Some(lease) = held {
+                self.tell_client(from, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
+            }
+            return self.tell_client(from, HeadToClient::ActorGone { actor: id, why }, out);
+        }
+        let until = now + self.config.heartbeat * BEATS;
+        let actor = self.actors.all.entry(id).or_insert_with(Actor::unknown);
+        if !actor.is_known() && actor.unknown_until.is_none() {
+            // Its owner may not have come back yet, or its word may be on its way.
+            actor.unknown_until = Some(until);
+            self.no_later_than(until);
+        }
+        let actor = self.actors.all.get_mut(&id).expect("it is there by now");
+        let visit = actor.visits.entry(from).or_default();
+        visit.told_away = false;
+        match &visit.guest {
+            None => visit.held = held,
+            Some(guest) if held == Some(guest.lease) => {}
+            Some(guest) => {
+                let (guest, node, slot, placed) = (guest.lease, guest.node, guest.slot, guest.placed);
+                if let Some(lease) = held {
+                    self.tell_client(from, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
+                }
+                if placed {
+                    // The word of it was lost with a link.
+                    self.tell_visiting(from, id, guest, node, slot, out);
+                }
+            }
+        }
+        self.actors.dirty.insert(id);
+    }
+
+    fn tell_visiting(
+        &mut self,
+        client: ClientId,
+        actor: ActorId,
+        lease: LeaseId,
+        node: NodeId,
+        slot: SlotId,
+        out: &mut Vec<Effect>,
+    ) {
+        let secret = self.secret_of(lease);
+        self.tell_where(client, node, out);
+        self.tell_client(client, HeadToClient::Visiting { actor, lease, node, slot, secret }, out);
+    }
+
+    fn end_visit(&mut self, id: ActorId, from: ClientId, out: &mut Vec<Effect>) {
+        let Some(actor) = self.actors.all.get_mut(&id) else { return };
+        let Some(visit) = actor.visits.remove(&from) else { return };
+        if let Some(guest) = visit.guest {
+            self.actors.guests.remove(&guest.lease);
+            self.end_guest(&guest, out);
+        }
+        self.actors.dirty.insert(id);
+    }
+
+    /// The guest lease is over on the books: its node lets it go, and who passes its connections on.
+    fn end_guest(&self, guest: &Guest, out: &mut Vec<Effect>) {
+        for node in guest.via.into_iter().chain([guest.node]) {
+            self.tell_node(node, HeadToNode::End { lease: guest.lease }, out);
+        }
+    }
+
+    fn end_actor(&mut self, id: ActorId, why: String) {
+        let Some(actor) = self.actors.all.get_mut(&id).filter(|actor| actor.gone.is_none()) else { return };
+        actor.gone = Some(why);
+        if let Some(name) = actor.name.take() {
+            self.actors.names.remove(&name);
+        }
+        self.actors.dirty.insert(id);
+    }
+
+    /// The client is gone, or says that it goes: so are its actors, and its visits (AC-5).
+    pub(super) fn end_actors_of(&mut self, client: ClientId, out: &mut Vec<Effect>) {
+        if self.actors.all.is_empty() {
+            return;
+        }
+        let all = self.actors.all.iter();
+        let touched =
+            all.filter(|(_, actor)| actor.owner == Some(client) || actor.visits.contains_key(&client));
+        let touched: Vec<ActorId> = touched.map(|(&id, _)| id).collect();
+        let name = self.clients.get(&client).map_or(String::new(), |client| client.name.clone());
+        for id in touched {
+            self.end_visit(id, client, out);
+            let actor = self.actors.all.get_mut(&id).expect("listed just now");
+            if actor.owner != Some(client) {
+                continue;
+            }
+            if actor.program.as_ref().is_some_and(|program| self.works.lives(program)) {
+                actor.owner = None;
+                self.actors.dirty.insert(id);
+            } else {
+                self.end_actor(id, format!("its owner, the client {name}, has ended"));
+            }
+        }
+    }
+
+    /// A submitted program has ended for good, and with it the actors that it kept.
+    pub(super) fn end_actors_of_program(&mut self, program: &str) {
+        let kept = self.actors.all.iter().filter(|(_, actor)| actor.program.as_deref() == Some(program));
+        for id in kept.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.end_actor(id, format!("the program {program} that kept it has ended"));
+        }
+    }
+
+    /// The node has admitted the guest. True if it is one.
+    pub(super) fn on_guest_placed(&mut self, node: NodeId, lease: LeaseId, out: &mut Vec<Effect>) -> bool {
+        let Some(&(actor, client)) = self.actors.guests.get(&lease) else { return false };
+        let guest = self.guest_mut(actor, client);
+        if guest.node == node && !std::mem::replace(&mut guest.placed, true) {
+            let (slot, again) = (guest.slot, guest.again);
+            match again {
+                true => self.tell_where(client, node, out),
+                false => self.tell_visiting(client, actor, lease, node, slot, out),
+            }
+        }
+        true
+    }
+
+    fn guest_mut(&mut self, actor: ActorId, client: ClientId) -> &mut Guest {
+        let actor = self.actors.all.get_mut(&actor).expect("AC-1: a guest visits an actor");
+        let visit = actor.visits.get_mut(&client).expect("AC-1: a guest has its visit");
+        visit.guest.as_mut().expect("AC-1: a visit has its guest")
+    }
+
+    /// The guest lease is over: the slot died, or its node does not know it. True if it is one.
+    pub(super) fn on_guest_ended(
+        &mut self,
+        node: NodeId,
+        lease: LeaseId,
+        death: Option<&Death>,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(&(id, client)) = self.actors.guests.get(&lease) else { return false };
+        if self.guest_mut(id, client).node != node {
+            return true;
+        }
+        self.actors.guests.remove(&lease);
+        let actor = self.actors.all.get_mut(&id).expect("AC-1: a guest visits an actor");
+        let visit = actor.visits.get_mut(&client).expect("AC-1: a guest has its visit");
+        let guest = visit.guest.take().expect("AC-1: a visit has its guest");
+        if !guest.placed && !guest.again {
+            // Whatever hosted the actor there does so no more, and the word of that is on its way.
+            visit.refused = Some(guest.host);
+        }
+        if let Some(via) = guest.via {
+            self.tell_node(via, HeadToNode::End { lease }, out);
+        }
+        if guest.placed || guest.again {
+            let death = death.cloned().unwrap_or_else(Death::of_lost_node);
+            self.tell_client(client, HeadToClient::Ended { lease, death }, out);
+        }
+        self.actors.dirty.insert(id);
+        true
+    }
+
+    /// The client says that it cannot reach the slot any more: it gets another guest lease, if that helps. True if it is
+    /// one. Its calls may have run.
+    pub(super) fn on_guest_broken(&mut self, from: ClientId, lease: LeaseId, out: &mut Vec<Effect>) -> bool {
+        let Some(&(id, client)) = self.actors.guests.get(&lease) else { return false };
+        if client == from {
+            let node = self.guest_mut(id, client).node;
+            self.tell_node(node, HeadToNode::End { lease }, out);
+            self.on_guest_ended(node, lease, None, out);
+        }
+        true
+    }
+
+    /// The client opens no connection to the slot: another node may pass it on. True if it is a guest's.
+    pub(super) fn on_guest_unreachable(
+        &mut self,
+        from: ClientId,
+        lease: LeaseId,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(&(id, client)) = self.actors.guests.get(&lease) else { return false };
+        if client != from {
+            return true;
+        }
+        let guest = self.guest_mut(id, client);
+        let (target, before) = (guest.node, guest.via.take());
+        if let Some(before) = before {
+            self.tell_node(before, HeadToNode::End { lease }, out);
+        }
+        let addresses = self.nodes.get(&target).map(|node| node.addresses.clone()).unwrap_or_default();
+        match self.next_relay(target, before).filter(|_| !addresses.is_empty()) {
+            Some(via) => {
+                self.guest_mut(id, client).via = Some(via);
+                let there = self.nodes[&via].addresses.clone();
+                self.tell_node(via, HeadToNode::Relay { lease, addresses }, out);
+                self.tell_client(from, HeadToClient::Via { lease, node: via, addresses: there }, out);
+            }
+            None => {
+                self.on_guest_broken(from, lease, out);
+            }
+        }
+        true
+    }
+
+    /// A lease is over. If it hosted an actor, that has no place now.
+    pub(super) fn on_host_ended(&mut self, host: LeaseId, death: Option<&Death>, out: &mut Vec<Effect>) {
+        let Some(id) = self.actors.hosts.remove(&host) else { return };
+        let actor = self.actors.all.get_mut(&id).expect("a host hosts an actor");
+        actor.host = None;
+        actor.away = death.is_some_and(|death| *death == Death::of_lost_node());
+        // The node names guests before their host: what is left here was lost with it.
+        let guests = actor.visits.values().filter_map(|visit| visit.guest.as_ref());
+        let left: Vec<_> = guests.filter(|guest| guest.host == host).map(|it| (it.node, it.lease)).collect();
+        for (node, lease) in left {
+            self.on_guest_ended(node, lease, death, out);
+        }
+        self.actors.dirty.insert(id);
+    }
+
+    /// The node is gone, and with it whatever guests were left there.
+    pub(super) fn lose_guests(&mut self, node: NodeId, out: &mut Vec<Effect>) {
+        let visits = self.actors.all.values().flat_map(|actor| actor.visits.values());
+        let guests = visits.filter_map(|visit| visit.guest.as_ref()).filter(|guest| guest.node == node);
+        let lost: Vec<LeaseId> = guests.map(|guest| guest.lease).collect();
+        let death = Death::of_lost_node();
+        for lease in lost {
+            self.on_guest_ended(node, lease, Some(&death), out);
+        }
+    }
+
+    /// A node or a client is here again: what it has may host actors, or let them be visited.
+    pub(super) fn look_at_actors(&mut self) {
+        self.actors.dirty.extend(self.actors.all.keys().copied());
+    }
+
+    /// What was said to this node of guests may have been lost with its link.
+    pub(super) fn admit_again(&self, node: NodeId, out: &mut Vec<Effect>) {
+        let visits = self.actors.all.values().flat_map(|actor| actor.visits.values());
+        let guests = visits.filter_map(|visit| visit.guest.as_ref());
+        for guest in guests.filter(|guest| guest.node == node && !guest.placed) {
+            self.tell_node(node, self.admit(guest), out);
+        }
+    }
+
+    fn admit(&self, guest: &Guest) -> HeadToNode {
+        let &Guest { lease, host, again, .. } = guest;
+        HeadToNode::Admit { lease, host, secret: self.secret_of(lease), again }
+    }
+
+    pub(super) fn actors_on_gap(&mut self, gap: std::time::Duration) {
+        for actor in self.actors.all.values_mut() {
+            actor.unknown_until = actor.unknown_until.map(|at| at + gap);
+        }
+    }
+
+    pub(super) fn actors_on_deadline(&mut self, now: Tick) {
+        let waits = self.actors.all.values().filter_map(|actor| actor.unknown_until);
+        waits.filter(|at| *at > now).min().into_iter().for_each(|at| self.no_later_than(at));
+        let late = |actor: &Actor| actor.unknown_until.is_some_and(|at| at <= now);
+        let late: Vec<ActorId> =
+            self.actors.all.iter().filter(|(_, actor)| late(actor)).map(|(&id, _)| id).collect();
+        for id in late {
+            self.end_actor(id, "nobody in this cluster has such an actor; its owner has ended".into());
+        }
+    }
+
+    /// Bring about what the state of things asks for (AC-3).
+    pub(super) fn settle_actors(&mut self, out: &mut Vec<Effect>) {
+        while let Some(id) = self.actors.dirty.pop_first() {
+            let Some(actor) = self.actors.all.get(&id) else { continue };
+            match &actor.gone {
+                Some(why) => {
+                    let why = why.clone();
+                    self.see_off_visitors(id, &why, out);
+                }
+                None if actor.is_known() => self.let_in(id, out),
+                None => {}
+            }
+            // One that is not known yet stays until its time is over: who asks for it again finds that it was asked for.
+            let actor = &self.actors.all[&id];
+            if actor.visits.is_empty() && actor.gone.is_some() {
+                self.strike_actor(id);
+            }
+        }
+    }
+
+    fn strike_actor(&mut self, id: ActorId) {
+        let actor = self.actors.all.remove(&id).expect("only known actors are struck off");
+        if let Some(host) = actor.host {
+            self.actors.hosts.remove(&host);
+        }
+        let Some(why) = actor.gone else { return };
+        if self.actors.gone.insert(id, why).is_none() {
+            self.actors.gone_order.push_back(id);
+        }
+        if self.actors.gone_order.len() > GONE_KEPT
+            && let Some(oldest) = self.actors.gone_order.pop_front()
+        {
+            self.actors.gone.remove(&oldest);
+        }
+    }
+
+    fn forget_gone(&mut self, id: ActorId) {
+        if self.actors.gone.remove(&id).is_some() {
+            self.actors.gone_order.retain(|other| *other != id);
+        }
+    }
+
+    /// The actor is gone: who visits it is told, but not before it knows what became of its calls (AC-4).
+    fn see_off_visitors(&mut self, id: ActorId, why: &str, out: &mut Vec<Effect>) {
+        let actor = self.actors.all.get_mut(&id).expect("seen by the caller");
+        let free: Vec<(ClientId, Option<LeaseId>)> = (actor.visits.iter())
+            .filter(|(_, visit)| visit.guest.is_none())
+            .map(|(&client, visit)| (client, visit.held))
+            .collect();
+        free.iter().for_each(|(client, _)| drop(actor.visits.remove(client)));
+        for (client, held) in free {
+            if let Some(lease) = held {
+                self.tell_client(client, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
+            }
+            self.tell_client(client, HeadToClient::ActorGone { actor: id, why: why.into() }, out);
+        }
+    }
+
+    /// Everybody who waits to visit is let in, if the actor has a place.
+    fn let_in(&mut self, id: ActorId, out: &mut Vec<Effect>) {
+        let actor = &self.actors.all[&id];
+        let Some(host) = actor.host else { return self.keep_waiting(id, out) };
+        let Some(lease) = self.leases.get(&host) else {
+            if !self.claims.contains_key(&host) {
+                // It ended before its owner said that the actor lives there, or its owner has not heard yet.
+                self.on_host_ended(host, None, out);
+                self.keep_waiting(id, out);
+            }
+            return;
+        };
+        let up = self.nodes.get(&lease.node).is_some_and(|node| matches!(node.link, NodeLink::Up { .. }));
+        let (node, slot) = (lease.node, lease.slot());
+        let Some(slot) = slot.filter(|_| up && Some(lease.client) == actor.owner) else { return };
+        let waits = |visit: &Visit| visit.guest.is_none() && visit.refused != Some(host);
+        let waiting = actor.visits.iter().filter(|(_, visit)| waits(visit)).map(|(&client, _)| client);
+        for client in waiting.collect::<Vec<_>>() {
+            let fresh = self.next_lease();
+            let actor = self.actors.all.get_mut(&id).expect("seen above");
+            let visit = actor.visits.get_mut(&client).expect("listed just now");
+            let again = visit.held.is_some();
+            let lease = visit.held.take().unwrap_or(fresh);
+            visit.told_away = false;
+            visit.guest = Some(Guest { lease, node, host, slot, placed: false, again, via: None });
+            self.actors.guests.insert(lease, (id, client));
+            let secret = self.secret_of(lease);
+            let message = HeadToNode::Admit { lease, host, secret, again };
+            self.tell_node(node, message, out);
+        }
+    }
+
+    /// The actor has no place: those who come from an earlier one hear that it is over, and all if nobody knows what
+    /// became of it.
+    fn keep_waiting(&mut self, id: ActorId, out: &mut Vec<Effect>) {
+        let actor = self.actors.all.get_mut(&id).expect("seen by the caller");
+        let away = actor.away;
+        let mut news = Vec::new();
+        for (&client, visit) in &mut actor.visits {
+            if let Some(lease) = visit.held.take() {
+                news.push((client, HeadToClient::Ended { lease, death: Death::of_lost_node() }));
+            }
+            if away && visit.guest.is_none() && !std::mem::replace(&mut visit.told_away, true) {
+                let why =
+                    "its node is silent, and it is rebuilt only when that is known to have ended".into();
+                news.push((client, HeadToClient::ActorAway { actor: id, why }));
+            }
+        }
+        news.into_iter().for_each(|(client, message)| self.tell_client(client, message, out));
+    }
+
+    pub(super) fn check_actors(&self) -> Result<(), String> {
+        let actors = &self.actors;
+        for (id, actor) in &actors.all {
+            for (client, visit) in &actor.visits {
+                let Some(guest) = &visit.guest else { continue };
+                if actors.guests.get(&guest.lease) != Some(&(*id, *client)) {
+                    return Err(format!("AC-1: {:?} of {client:?} is not on the books", guest.lease));
+                }
+                if !self.nodes.contains_key(&guest.node) {
+                    return Err(format!("AC-1: {:?} is on {:?}, which is gone", guest.lease, guest.node));
+                }
+            }
+            if let Some(name) = &actor.name
+                && (actor.gone.is_some() || actors.names.get(name) != Some(id))
+            {
+                return Err(format!("AC-2: {id:?} does not have its name {name}"));
+            }
+            if actor.host.is_some_and(|host| actors.hosts.get(&host) != Some(id)) {
+                return Err(format!("AC-1: {id:?} is not on the books of its host"));
+            }
+            if let Some(owner) =
+                actor.owner.filter(|owner| actor.gone.is_none() && !self.clients.contains_key(owner))
+            {
+                return Err(format!("AC-5: {id:?} has outlived {owner:?}"));
+            }
+        }
+        let visits = actors.all.values().flat_map(|actor| actor.visits.values());
+        let guests = visits.filter(|visit| visit.guest.is_some()).count();
+        if guests != actors.guests.len() {
+            return Err(format!("AC-1: {guests} guests, and {} on the books", actors.guests.len()));
+        }
+        Ok(())
+    }
+}
+
+impl Actor {
+    fn unknown() -> Actor {
+        Actor {
+            owner: None,
+            name: None,
+            about: Vec::new(),
+            host: None,
+            program: None,
+            visits: BTreeMap::new(),
+            unknown_until: None,
+            away: false,
+            gone: None,
+        }
+    }
+
+    /// Whether somebody has said that it is there.
+    fn is_known(&self) -> bool {
+        self.owner.is_some() || self.program.is_some()
+    }
+}
+
+/// What the program is called that keeps a detached actor of this name.
+pub fn program_of(name: &str) -> String {
+    format!("actor.{name}")
+}

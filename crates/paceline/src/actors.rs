@@ -1,0 +1,109 @@
+//! Actors of a session that others call, and actors of others that it calls.
+
+use crate::session::Session;
+use paceline_core::client::{Card, PoolId};
+use paceline_proto::ActorId;
+use paceline_proto::control::ClientToHead;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How long the head may take to say whether a name is free, or whose it is.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How often it is asked again for an actor that is about to come.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// An actor that was found by its name, and what its owner says of it.
+pub type Found = (ActorId, Vec<u8>);
+
+/// Who waits for the head to say something of actors.
+#[derive(Default)]
+pub(crate) struct Askers {
+    asked: u64,
+    finding: Vec<(u64, mpsc::Sender<(Option<Found>, bool)>)>,
+    naming: Vec<(ActorId, mpsc::Sender<Option<String>>)>,
+}
+
+impl Askers {
+    pub fn on_found(&mut self, number: u64, found: Option<Found>, comes: bool) {
+        if let Some(place) = self.finding.iter().position(|(asked, _)| *asked == number) {
+            let _ = self.finding.swap_remove(place).1.send((found, comes));
+        }
+    }
+
+    pub fn on_known(&mut self, actor: ActorId, refused: Option<String>) {
+        if let Some(place) = self.naming.iter().position(|(named, _)| *named == actor) {
+            let _ = self.naming.swap_remove(place).1.send(refused);
+        }
+    }
+}
+
+impl Session {
+    /// Let others call the actor that this pool is, and find it by its name if it has one. An error is a sentence that says
+    /// why they cannot.
+    pub fn host_actor(&self, actor: ActorId, card: Card, pool: &PoolId) -> Result<(), String> {
+        if self.shared.closed() {
+            return Err("the cluster is closed".into());
+        }
+        let named = card.name.clone();
+        let (sender, answer) = mpsc::channel();
+        {
+            let mut state = self.shared.state.lock();
+            self.shared.announce(&mut state);
+            if named.is_some() {
+                state.inner.actors.naming.push((actor, sender));
+            }
+            if !state.inner.act(|core, effects| core.host_pool(actor, card, pool, effects)) {
+                return Err("the actor has ended already".into());
+            }
+        }
+        let Some(name) = named else { return Ok(()) };
+        let refused = match answer.recv_timeout(ANSWER_LIMIT) {
+            Ok(None) => return Ok(()),
+            Ok(Some(why)) => why,
+            Err(_) => format!("the head does not say whether the name {name} is free"),
+        };
+        self.shared.state.lock().inner.act(|core, effects| core.end_actor(actor, &refused, effects));
+        Err(refused)
+    }
+
+    /// Have a handle to an actor of somebody else's. Its calls name it.
+    pub fn visit(&self, actor: ActorId) {
+        let mut state = self.shared.state.lock();
+        // Before it wants something: a slot says first for which task it works.
+        self.shared.announce(&mut state);
+        state.inner.act(|core, effects| core.visit(actor, effects));
+    }
+
+    /// One handle less.
+    pub fn leave_actor(&self, actor: ActorId) {
+        if !self.shared.closed() {
+            self.shared.state.lock().inner.act(|core, effects| core.leave_actor(actor, effects));
+        }
+    }
+
+    /// The actor of this name. One that is about to come is waited for, for so long.
+    pub fn find_actor(&self, name: &str, within: Duration) -> Result<Option<Found>, String> {
+        let until = Instant::now() + within;
+        loop {
+            if self.shared.closed() {
+                return Err("the cluster is closed".into());
+            }
+            let (sender, answer) = mpsc::channel();
+            {
+                let mut state = self.shared.state.lock();
+                let askers = &mut state.inner.actors;
+                askers.asked += 1;
+                let number = askers.asked;
+                askers.finding.push((number, sender));
+                state.inner.say(&ClientToHead::Find { number, name: name.to_owned() });
+            }
+            let Ok((found, comes)) = answer.recv_timeout(ANSWER_LIMIT) else {
+                return Err("the head does not answer".into());
+            };
+            if found.is_some() || !comes || Instant::now() >= until {
+                return Ok(found);
+            }
+            std::thread::sleep(ASK_AGAIN);
+        }
+    }
+}

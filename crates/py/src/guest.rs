@@ -1,0 +1,111 @@
+//! Actors that others call, and actors of others.
+
+use crate::function::Function;
+use crate::pool::Pool;
+use crate::session::causes;
+use crate::waiting;
+use crate::wire::Wire;
+use paceline::{ActorId, Bytes, Card, Session, Shape, Submission, Within};
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A handle to an actor of somebody else's. It is let go when it is closed, or forgotten.
+#[pyclass(frozen, module = "paceline._native")]
+pub struct Guest {
+    session: Session,
+    actor: ActorId,
+    closed: AtomicBool,
+}
+
+/// The number that 16 bytes are.
+pub fn actor_of(bytes: &[u8]) -> PyResult<ActorId> {
+    let bytes = <[u8; 16]>::try_from(bytes)
+        .map_err(|_| PyValueError::new_err(format!("an actor has 16 bytes, and not {}", bytes.len())))?;
+    Ok(ActorId(u128::from_le_bytes(bytes)))
+}
+
+impl Guest {
+    pub fn new(session: Session, actor: ActorId) -> Guest {
+        session.visit(actor);
+        Guest { session, actor, closed: AtomicBool::new(false) }
+    }
+
+    fn leave(&self) {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            self.session.leave_actor(self.actor);
+        }
+    }
+}
+
+#[pymethods]
+impl Guest {
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed) || self.session.is_closed()
+    }
+
+    #[getter]
+    fn actor<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.actor.0.to_le_bytes())
+    }
+
+    #[pyo3(signature = (payload, name, *, wait, retries, retry_on, timeout, priority))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
+    fn function(
+        &self,
+        payload: &Bound<'_, PyBytes>,
+        name: &str,
+        wait: Option<f64>,
+        retries: u32,
+        retry_on: Vec<String>,
+        timeout: Option<f64>,
+        priority: i32,
+    ) -> Function {
+        let submission = Submission {
+            function: self.session.define(Bytes::copy_from_slice(payload.as_bytes())),
+            shape: Shape::default(),
+            retries,
+            retry_on: causes(&retry_on),
+            timeout: waiting::timeout(timeout).unwrap_or(Duration::ZERO),
+            priority,
+            wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
+            within: Within::Guest(self.actor),
+        };
+        Function { session: self.session.clone(), submission, name: Arc::from(name), wire: Wire::Pickle }
+    }
+
+    fn close(&self) {
+        self.leave();
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Let others call the actor that a pool is.
+pub fn host(
+    py: Python<'_>,
+    pool: &Pool,
+    actor: &[u8],
+    name: Option<String>,
+    about: Vec<u8>,
+    program: Option<String>,
+) -> PyResult<()> {
+    let actor = actor_of(actor)?;
+    let card = Card { name, about, program };
+    let hosted = py.detach(|| pool.session().host_actor(actor, card, pool.id()));
+    hosted.map_err(|why| {
+        let made = py
+            .import(intern!(py, "paceline.errors"))
+            .and_then(|module| module.getattr(intern!(py, "ActorRefused"))?.call1((why,)));
+        made.map_or_else(|error| error, PyErr::from_value)
+    })
+}
