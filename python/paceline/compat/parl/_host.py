@@ -1,4 +1,8 @@
-"""What lives in the slot of a remote object: the object, and answers that say which attributes it has by now."""
+"""What lives in the slot of a remote object: the object, and answers that say which attributes it has by now.
+
+Every answer comes with the names of the object's own attributes, so that the proxy knows without asking whether a name
+is an attribute or a method. A slot has one object, and ends with it.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +11,49 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    Answer = tuple[Any, frozenset[str]]
+
+_object: Any = None
+_has_ended = False
+
 
 class Ended(Exception):
     """The object has ended with an exception before this was asked."""
 
 
-class Host:
-    """Holds one object of the user's class, until its first exception.
+def build(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Make the object."""
+    global _object
+    _object = kind(*args, **kwargs)
 
-    Every answer comes with the names of the object's own attributes, so that the proxy knows without asking whether a
-    name is an attribute or a method.
-    """
 
-    def __init__(self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.object = kind(*args, **kwargs)
-        self.ended = False
+def look() -> Answer:
+    """Nothing but the names of its attributes."""
+    return None, frozenset(getattr(_object, "__dict__", ()))
 
-    def names(self) -> frozenset[str]:
-        """The names of the object's own attributes."""
-        return frozenset(getattr(self.object, "__dict__", ()))
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, frozenset[str]]:
-        """Call a method."""
-        return self._answer(lambda: getattr(self.object, name)(*args, **kwargs))
+def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
+    """Call a method."""
+    return _answer(lambda: getattr(_object, name)(*args, **kwargs))
 
-    def read(self, name: str) -> tuple[Any, frozenset[str]]:
-        """The value of an attribute."""
-        return self._answer(lambda: getattr(self.object, name))
 
-    def write(self, name: str, value: Any) -> tuple[Any, frozenset[str]]:
-        """Set an attribute."""
-        return self._answer(lambda: setattr(self.object, name, value))
+def read(name: str) -> Answer:
+    """The value of an attribute."""
+    return _answer(lambda: getattr(_object, name))
 
-    def _answer(self, act: Callable[[], Any]) -> tuple[Any, frozenset[str]]:
-        if self.ended:
-            raise Ended()
-        try:
-            return act(), self.names()
-        except BaseException:
-            # What was asked meanwhile must not run: for its caller the object is no more.
-            self.ended = True
-            raise
+
+def write(name: str, value: Any) -> Answer:
+    """Set an attribute."""
+    return _answer(lambda: setattr(_object, name, value))
+
+
+def _answer(act: Callable[[], Any]) -> Answer:
+    global _has_ended
+    if _has_ended:
+        raise Ended()
+    try:
+        return act(), look()[1]
+    except BaseException:
+        # What was asked meanwhile must not run: for its caller the object is no more.
+        _has_ended = True
+        raise

@@ -1,8 +1,8 @@
-"""One remote object as its proxy knows it. On a Paceline actor of `_host.Host`.
+"""One remote object as its proxy knows it. On what an actor is: a pool of one slot whose calls run once and in order.
 
-Owns: the actor, the words in which its errors are told, and how long an object may wait for room.
+Owns: that pool, the words in which its errors are told, and how long an object may wait for room.
 
-* PL-1: an object ends with its first exception: its actor is destroyed, so that its slot is free, and whatever was
+* PL-1: an object ends with its first exception: its pool is closed, so that its slot is free, and whatever was
   asked after it fails without having run.
 * PL-2: an argument that cannot be sent is no failure of the object.
 """
@@ -14,7 +14,10 @@ import time
 import weakref
 from concurrent.futures import CancelledError
 
-from paceline.compat.parl._host import Ended, Host
+from paceline._functions import name_of
+from paceline._remote import DEFAULTS, _checked, shipped
+from paceline._slot import REFERENCE
+from paceline.compat.parl import _host
 from paceline.compat.parl.remote.client import Client, get_global_client
 from paceline.compat.parl.remote.exceptions import (
     DISCONNECTED,
@@ -33,6 +36,7 @@ from paceline.errors import (
     FunctionNotSerializable,
     NoResources,
     PacelineError,
+    PoolBroken,
     RemoteTraceback,
     ResultNotSerializable,
     SerializationError,
@@ -42,12 +46,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+    from paceline._cluster import Cluster
     from paceline._future import Future
+    from paceline._native import Function, Pool
 
 # How long an object may wait for room, how often that is said, and in how many tries it is counted.
 PATIENCE = 300.0
 EVERY = 30.0
 MAX_N_GPU = 8
+# How calls of a pool are made: as often as they say, and for as long as they take.
+CALLS: dict[str, Any] = {"wait": None, "retries": 0, "retry_on": (), "timeout": None, "priority": 0}
 # What an empty slot has: `max_memory` is counted from there.
 START_MEMORY = 64_000_000
 
@@ -56,32 +64,31 @@ class Link:
     """The way from a proxy to its object."""
 
     def __init__(self, kind: type, options: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        from paceline._remote import remote
-
         client = get_global_client()
-        n_gpu = options["n_gpu"]
+        n_gpu, memory = options["n_gpu"], options["max_memory"]
         _check_devices(client, n_gpu)
-        memory = options["max_memory"]
         needs: dict[str, Any] = {"cpus": 0 if n_gpu else 1, "gpus": n_gpu}
         if memory is not None:
             needs["memory"] = START_MEMORY + int(memory * 1_000_000)
-        self._names: frozenset[str] = frozenset()
+        self._name = name_of(kind)
+        self._attributes: frozenset[str] = frozenset()
         self._latest: Future[Any] | None = None
         self._failure: FutureFunctionError | None = None
         self._ended = False
+        self._functions: dict[tuple[str, str], Function] = {}
+        self._pool = _opened(client.cluster, needs)
         try:
-            self._actor: Any = remote(**needs)(Host).options(cluster=client.cluster)(kind, args, kwargs)
+            self._pool.prepare(_payload("build"), f"{self._name}.__init__", (kind, args, kwargs), {})
         except (ArgumentNotSerializable, FunctionNotSerializable) as error:
+            self._pool.close()
             raise RemoteSerializeError("__init__", str(error)) from error
-        except NoResources as error:
-            raise ResourceError() from error
         with client.actor_num.get_lock():
             client.actor_num.value += 1
-        self._finalizer = weakref.finalize(self, _let_go, self._actor, client, os.getpid())
+        self._finalizer = weakref.finalize(self, _let_go, self._pool, client, os.getpid())
 
     def wait_for_object(self) -> None:
         """Wait until the object is there. Raises what its constructor raised, or `ResourceError`."""
-        future = self._actor.names.submit()
+        future = self._submit("look", "__init__")
         until = time.monotonic() + PATIENCE
         while not _is_done(future, min(EVERY, until - time.monotonic())):
             left = until - time.monotonic()
@@ -90,7 +97,7 @@ class Link:
                 raise ResourceError()
             logger.warning("No vacant cpu/gpu resources at the moment, will try %d times later.", left)
         try:
-            self._names = future.result()
+            _, self._attributes = future.result()
         except NoResources as error:
             self.end()
             raise ResourceError() from error
@@ -99,7 +106,7 @@ class Link:
 
     def has(self, name: str) -> bool:
         """Whether the object is known to have an attribute of its own of this name."""
-        return name in self._names
+        return name in self._attributes
 
     def ask(self, what: str, *rest: Any) -> Future[Any]:
         """Let the host do something."""
@@ -107,7 +114,7 @@ class Link:
         if self._ended:
             raise RemoteError(name, DISCONNECTED)
         try:
-            future: Future[Any] = getattr(self._actor, what).submit(*rest)
+            future = self._submit(what, *rest)
         except ArgumentNotSerializable as error:
             raise SerializeError(str(error)) from error
         except PacelineError as error:
@@ -118,7 +125,7 @@ class Link:
     def answer(self, name: str, future: Future[Any]) -> Any:
         """The value that was asked for. If it is an error, the object has ended."""
         try:
-            value, self._names = future.result()
+            value, self._attributes = future.result()
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -129,10 +136,7 @@ class Link:
         """Know the attributes that the object has after all that it was asked."""
         future = self._latest
         try:
-            if future is not None:
-                _, self._names = future.result()
-            else:
-                self._names = self._actor.names.submit().result()
+            _, self._attributes = (future or self._submit("look", name)).result()
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -159,6 +163,13 @@ class Link:
         """End the object and leave its slot. Harmless when repeated."""
         self._ended = True
         self._finalizer()
+
+    def _submit(self, what: str, name: str, *rest: Any) -> Future[Any]:
+        function = self._functions.get((what, name))
+        if function is None:
+            function = self._pool.function(_payload(what), f"{self._name}.{name}", **CALLS)
+            self._functions[what, name] = function
+        return function.submit(() if what == "look" else (name, *rest), {})
 
     def _fail(self, name: str, error: BaseException) -> NoReturn:
         self.end()
@@ -189,7 +200,7 @@ class FutureObject:
         self._is_taken = True
         future, self._future = self._future, None  # type: ignore[assignment]
         try:
-            value, self._link._names = future.result()
+            value, self._link._attributes = future.result()
         except BaseException as error:
             failure = self._link.fail_later(self._name, error)
             raise FutureFunctionError(failure.func_name) from failure.__cause__
@@ -230,11 +241,13 @@ def _check_devices(client: Client, n_gpu: int) -> None:
 
 def _told(name: str, error: BaseException) -> RemoteError:
     """An error of a remote object, in PARL's words."""
+    if isinstance(error, PoolBroken) and error.error is not None:
+        return _told(name, error.error)
     if isinstance(error, ResultNotSerializable):
         return RemoteSerializeError(name, str(error))
     if isinstance(error, SerializationError):
         return RemoteDeserializeError(name, str(error))
-    if isinstance(error, (PacelineError, CancelledError, Ended)):
+    if isinstance(error, (PacelineError, CancelledError, _host.Ended)):
         return RemoteError(name, f"{DISCONNECTED}\n{error}" if str(error) else DISCONNECTED)
     if isinstance(error, AttributeError):
         return RemoteAttributeError(name, str(error))
@@ -243,14 +256,21 @@ def _told(name: str, error: BaseException) -> RemoteError:
     return RemoteError(name, f"{error}{trace}")
 
 
-def _let_go(actor: Any, client: Client, process: int) -> None:
+def _let_go(pool: Pool, client: Client, process: int) -> None:
     if process != os.getpid():
         return  # a forked child has a copy of the proxy, and no say in what becomes of the object
     with client.actor_num.get_lock():
         client.actor_num.value -= 1
-    try:
-        from paceline._actor import destroy
+    pool.close()
 
-        destroy(actor)
-    except PacelineError:
-        pass  # the cluster is closed, and the object ended with it
+
+def _opened(cluster: Cluster, needs: dict[str, Any]) -> Pool:
+    needed = shipped(_checked({**DEFAULTS, **needs}))
+    session = cluster._connected()
+    cluster._refresh()
+    parts = {name: needed[name] for name in ("cpus", "gpus", "memory", "resources", "placement")}
+    return session.pool(1, eager=True, once=True, restarts=0, **parts)
+
+
+def _payload(name: str) -> bytes:
+    return REFERENCE + f"{_host.__name__}\0{name}".encode()
