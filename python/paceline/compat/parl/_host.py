@@ -14,11 +14,18 @@ if TYPE_CHECKING:
     Answer = tuple[Any, frozenset[str]]
 
 _object: Any = None
-_has_ended = False
+_ended_by: Ended | None = None
 
 
 class Ended(Exception):
-    """The object has ended with an exception before this was asked."""
+    """The object has ended with an exception before this was asked. `name` is what was called then."""
+
+    def __init__(self, name: str = "", text: str = "") -> None:
+        super().__init__(name, text)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}: {self.args[1]}"
 
 
 def build(kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -34,26 +41,26 @@ def look() -> Answer:
 
 def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
     """Call a method."""
-    return _answer(lambda: getattr(_object, name)(*args, **kwargs))
+    return _answer(name, lambda: getattr(_object, name)(*args, **kwargs))
 
 
 def read(name: str) -> Answer:
     """The value of an attribute."""
-    return _answer(lambda: getattr(_object, name))
+    return _answer(name, lambda: getattr(_object, name))
 
 
 def write(name: str, value: Any) -> Answer:
     """Set an attribute."""
-    return _answer(lambda: setattr(_object, name, value))
+    return _answer(name, lambda: setattr(_object, name, value))
 
 
-def _answer(act: Callable[[], Any]) -> Answer:
-    global _has_ended
-    if _has_ended:
-        raise Ended()
+def _answer(name: str, act: Callable[[], Any]) -> Answer:
+    global _ended_by
+    if _ended_by is not None:
+        raise _ended_by
     try:
         return act(), look()[1]
-    except BaseException:
+    except BaseException as error:
         # What was asked meanwhile must not run: for its caller the object is no more.
-        _has_ended = True
+        _ended_by = Ended(name, f"{type(error).__name__}: {error}")
         raise

@@ -90,7 +90,7 @@ class Link:
         """Wait until the object is there. Raises what its constructor raised, or `ResourceError`."""
         future = self._submit("look", "__init__")
         until = time.monotonic() + PATIENCE
-        while not _is_done(future, min(EVERY, until - time.monotonic())):
+        while not _is_done(future, max(0.0, min(EVERY, until - time.monotonic()))):
             left = until - time.monotonic()
             if left <= 0:
                 self.end()
@@ -126,20 +126,20 @@ class Link:
         """The value that was asked for. If it is an error, the object has ended."""
         try:
             value, self._attributes = future.result()
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            if not future.done():
+                raise  # Ctrl-C here, and not there
             self._fail(name, error)
         return value
 
     def catch_up(self, name: str) -> None:
         """Know the attributes that the object has after all that it was asked."""
-        future = self._latest
+        future = self._latest or self._submit("look", name)
         try:
-            _, self._attributes = (future or self._submit("look", name)).result()
-        except KeyboardInterrupt:
-            raise
+            _, self._attributes = future.result()
         except BaseException as error:
+            if not future.done():
+                raise
             self.fail_later(name, error)
             self.raise_failure()
 
@@ -153,6 +153,8 @@ class Link:
     def fail_later(self, name: str, error: BaseException) -> FutureFunctionError:
         """Note a failure that nobody has waited for, once, and say it."""
         if self._failure is None:
+            if isinstance(error, _host.Ended):
+                name = error.name  # the call before it has failed, and nobody has heard of that yet
             self._failure = FutureFunctionError(name)
             self._failure.__cause__ = error
             logger.error("%s", _told(name, error))
