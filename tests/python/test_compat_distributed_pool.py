@@ -182,9 +182,12 @@ def test_close_gives_up_what_runs(port: int) -> None:
     del running
 
 
-def test_gpus_that_are_too_small(port: int) -> None:
-    with opened(port, min_gpu_memory_required=20_000) as pool, pytest.raises(pl.NoResources):
-        pool.map(jobs(1))
+def test_gpus_that_are_too_small_are_left_out(port: int) -> None:
+    with opened(port, min_gpu_memory_required=20_000) as pool:
+        pool.wait_for_workers(1, timeout=0.5)
+        assert pool.get_workers_count() == 0
+    with opened(port, min_gpu_memory_required=10_000, min_workers=3) as pool:
+        assert pool.get_workers_count() == 3
 
 
 def test_another_password(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,15 +231,28 @@ class TestObjects:
         assert inside == outside
 
     def test_no_room(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+        actors = [Actor() for _ in range(4)]
         monkeypatch.setattr(_link, "PATIENCE", 1.0)
         monkeypatch.setattr(_link, "EVERY", 0.4)
-        actors = [Actor() for _ in range(4)]
         with caplog.at_level(logging.WARNING, "parl"), pytest.raises(exceptions.ResourceError, match="try again later"):
             Actor()
         assert "No vacant cpu/gpu resources at the moment" in caplog.text
         assert [actor.add() for actor in actors] == [1] * 4
         del actors[0]
+        monkeypatch.setattr(_link, "PATIENCE", 20.0)
         assert Actor().add() == 1
+
+    def test_a_constructor_may_take_its_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        @parl.remote_class
+        class Slow:
+            def __init__(self) -> None:
+                time.sleep(2)
+                self.ready = True
+
+        Actor().add()
+        monkeypatch.setattr(_link, "PATIENCE", 1.5)
+        monkeypatch.setattr(_link, "EVERY", 0.4)
+        assert Slow().ready
 
     def test_too_many_gpus_or_gpus_that_are_not_there(self) -> None:
         with pytest.raises(Exception, match="not allowed to request GPU resource from a CPU cluster"):

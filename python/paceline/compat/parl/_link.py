@@ -92,6 +92,9 @@ class Link:
         until = time.monotonic() + PATIENCE
         while not _is_done(future, max(0.0, min(EVERY, until - time.monotonic()))):
             left = until - time.monotonic()
+            if self._pool.places():
+                until = time.monotonic() + PATIENCE  # it has its room, and its constructor may take its time
+                continue
             if left <= 0:
                 self.end()
                 raise ResourceError()
