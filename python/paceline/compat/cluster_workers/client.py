@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from paceline._cluster import connect
 from paceline._remote import DEFAULTS
 from paceline._submitter import Functions, Submitter
-from paceline.compat._addresses import joined
+from paceline.compat._addresses import joined, key_here
+from paceline.compat.cluster_workers.mp import NAME, PORT
 from paceline.errors import PacelineError, RemoteTraceback
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
     R = TypeVar("R")
-
-PORT = 5494
 
 
 class RemoteException(Exception):
@@ -233,4 +232,5 @@ def text_of(error: BaseException) -> str:
 
 
 def _connect(host: str | None, port: int, way_in: dict[str, Any]) -> Cluster:
-    return connect(joined(host or "localhost", port), **way_in)
+    address = joined(host or "localhost", port)
+    return connect(address, **way_in or {"key_file": key_here(address, NAME)})

@@ -14,8 +14,8 @@ import sys
 
 from paceline._cli import environment, program
 from paceline._daemons import _home
-from paceline.compat._addresses import known
-from paceline.compat.parl.remote.master import name_at
+from paceline.compat._addresses import key_here, known
+from paceline.compat.parl.remote.names import name_at
 from paceline.compat.parl.utils import get_ip_address
 
 TYPE_CHECKING = False
@@ -108,10 +108,12 @@ def _start(options: argparse.Namespace) -> None:
 
 
 def _connect(options: argparse.Namespace) -> None:
-    port = options.address.rpartition(":")[2]
+    address = known(options.address)
+    name = name_at(address.rpartition(":")[2])
+    key = key_here(address, name)
     node = f"{os.uname().nodename}-{os.getpid()}"
-    arguments = ["join", known(options.address), "--name", name_at(port), "--node-name", node, "--node-port", "0"]
-    arguments += ["--gpus", _gpus(options.gpu)]
+    arguments = ["join", address, "--name", name, "--node-name", node, "--node-port", "0"]
+    arguments += ["--gpus", _gpus(options.gpu)] + (["--key-file", key] if key else [])
     if options.cpu_num and not options.gpu:
         arguments += ["--cpus", str(options.cpu_num)]
     try:

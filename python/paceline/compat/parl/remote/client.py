@@ -14,7 +14,8 @@ import time
 from paceline import _slot
 from paceline._cluster import Cluster
 from paceline._cluster import connect as _connect
-from paceline.compat._addresses import known
+from paceline.compat._addresses import key_here, known
+from paceline.compat.parl.remote.names import name_at
 from paceline.compat.parl.utils import get_ip_address, logger
 from paceline.errors import ConnectionFailed
 
@@ -56,7 +57,8 @@ class Client:
 
     def _connected(self) -> Cluster:
         try:
-            return _connect(known(self.master_address))
+            address = known(self.master_address)
+            return _connect(address, key_file=key_here(address, name_at(address.rpartition(":")[2])))
         except ConnectionFailed as error:
             if "version" in str(error) or "Python" in str(error):
                 raise AssertionError(f"Version mismatch: {error}") from error

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from paceline._cluster import Cluster, connect
 from paceline._daemons import start_head
+from paceline.compat.parl.remote.names import name_at
 from paceline.compat.parl.utils import logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["Master", "name_at"]
-
-
-def name_at(port: str | int) -> str:
-    """What the cluster of the master at this port is called on this machine."""
-    return f"xparl-{port}"
+__all__ = ["Master"]
 
 
 class Master:

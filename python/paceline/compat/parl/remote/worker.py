@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from paceline._daemons import start_node
-from paceline.compat._addresses import known
-from paceline.compat.parl.remote.master import name_at
+from paceline.compat._addresses import key_here, known
+from paceline.compat.parl.remote.names import name_at
 from paceline.compat.parl.utils import logger
 from paceline.errors import PacelineError
 
@@ -31,10 +31,13 @@ class Worker:
         self.cpu_num = cpu_num
         self.gpu = gpu
         Worker.count += 1
+        address = known(master_address)
+        name = name_at(address.rpartition(":")[2])
         try:
             self._node = start_node(
-                known(master_address),
-                name=name_at(master_address.rpartition(":")[2]),
+                address,
+                name=name,
+                key_file=key_here(address, name),
                 node_name=f"{os.uname().nodename}-{os.getpid()}-{Worker.count}",
                 port=0,
                 cpus=cpu_num or None,
