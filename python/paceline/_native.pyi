@@ -67,8 +67,12 @@ class Function:
         star: bool,
         chunksize: int | None,
         progress: Callable[[int], object] | None,
+        whole: bool = False,
     ) -> list[Any]:
-        """Results in input order. `progress` is called from the calling thread with the number of items done."""
+        """Results in input order. `progress` is called from the calling thread with the number of items done.
+
+        With `whole`, a task that fails ends nothing: the first error is raised when all have ended.
+        """
     def imap(self, items: Iterable[Any], star: bool, chunksize: int, ordered: bool, lookahead: int) -> Results:
         """Lazy results. At most `lookahead` items are pulled beyond the results already taken."""
 
@@ -148,8 +152,8 @@ class Pool:
         `ActorRefused` if an actor of that name is there. With the `program` that this process was submitted as, the
         actor is waited for while that is started again.
         """
-    def cancel_waiting(self) -> int:
-        """Cancel what has not begun as far as is known. Says how many calls that were."""
+    def cancel_waiting(self, keep: int = 0) -> int:
+        """Cancel what has not begun as far as is known, but for the `keep` oldest. Says how many calls that were."""
     def broken(self) -> BaseException | None:
         """What has broken the pool."""
     def finish(self) -> None:

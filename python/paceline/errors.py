@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActorDied",
+    "ActorRefused",
     "ActorUnavailable",
     "ArgumentNotSerializable",
     "ClusterClosed",
@@ -27,6 +28,7 @@ __all__ = [
     "HeadLost",
     "HistoryFull",
     "NoResources",
+    "NoSuchActor",
     "NoSuchFunction",
     "NoSuchHardware",
     "NodeLost",
@@ -451,8 +453,8 @@ class HistoryFull(PacelineError):
         self.limit = limit
         super().__init__(
             f"{call or 'an update'} does not fit: the updates of the pool take {_bytes(size)} of {_bytes(limit)}",
-            hint="give the class get_state and set_state, so that they stand for all updates before; or replaces=key for "
-            "updates that make earlier ones void; or raise update_history=",
+            hint="give the class get_state and set_state, so that they stand for all updates before; or say replaces=key "
+            "where an update makes earlier ones void; or raise update_history=",
         )
 
 

@@ -75,15 +75,16 @@ impl Function {
         }
     }
 
-    #[pyo3(signature = (items, star, chunksize, progress))]
+    #[pyo3(signature = (items, star, chunksize, progress, whole = false))]
     fn map<'py>(
         &self,
         items: &Bound<'py, PyAny>,
         star: bool,
         chunksize: Option<usize>,
         progress: Option<Bound<'py, PyAny>>,
+        whole: bool,
     ) -> PyResult<Bound<'py, PyList>> {
-        map::run(self, items, star, chunksize, progress.as_ref())
+        map::run(self, items, star, chunksize, progress.as_ref(), whole)
     }
 
     fn imap(
