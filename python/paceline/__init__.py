@@ -34,12 +34,14 @@ if TYPE_CHECKING:
         start_head,
         start_node,
     )
+    from paceline._executor import Executor
     from paceline._export import export
     from paceline._future import Future
     from paceline._group import Group, group
     from paceline._map import map
     from paceline._native import __version__
     from paceline._placement import Placement
+    from paceline._pool import Pool
     from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
     from paceline._stream import Stream
@@ -95,6 +97,7 @@ __all__ = [
     "ConnectionFailed",
     "Current",
     "Daemon",
+    "Executor",
     "FunctionNotSerializable",
     "Future",
     "Group",
@@ -115,6 +118,7 @@ __all__ = [
     "Placement",
     "PoisonTask",
     "PoolBroken",
+    "Pool",
     "Program",
     "ProgramNotStarted",
     "QueueFull",
@@ -170,9 +174,11 @@ _HOMES = {
     "LocalCluster": "_daemons",
     "cancel": "_cancelling",
     "current": "_current",
+    "Executor": "_executor",
     "Future": "_future",
     "Group": "_group",
     "Placement": "_placement",
+    "Pool": "_pool",
     "Program": "_program",
     "RemoteFunction": "_remote",
     "Submitter": "_submitter",

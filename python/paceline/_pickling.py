@@ -31,6 +31,10 @@ else:
     ModuleType = type(sys)
 
 
+plainly = False
+"""Whether results that plain pickle refuses are refused: the rule of `multiprocessing.Pool`, in its slots."""
+
+
 class Unfit(Exception):
     """Our pickler meets something that is for cloudpickle to do."""
 
@@ -42,6 +46,8 @@ def dumps(value: object, root: Literal["args", "call", "result", "value"] | None
     what a function returned (`result`), or a single argument (`value`).
     """
     try:
+        if plainly and root == "result":
+            _pickle.dumps(value, 5)
         return encode(value)
     except Exception as error:
         from paceline._explain import explain

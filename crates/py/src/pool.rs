@@ -151,7 +151,13 @@ impl Pool {
             wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
             within: Within::Pool(self.id.number),
         };
-        Function { session: self.session.clone(), submission, name: Arc::from(name), wire: Wire::Pickle }
+        Function {
+            session: self.session.clone(),
+            submission,
+            name: Arc::from(name),
+            wire: Wire::Pickle,
+            visit: None,
+        }
     }
 
     /// Node, slot, and whether it has run all standing calls.
@@ -184,8 +190,9 @@ impl Pool {
         guest::host(py, self, actor, name, about, program)
     }
 
-    fn cancel_waiting(&self) -> usize {
-        self.session.cancel_waiting(&self.id)
+    #[pyo3(signature = (keep=0))]
+    fn cancel_waiting(&self, keep: usize) -> usize {
+        self.session.cancel_waiting(&self.id, keep)
     }
 
     /// What has broken the pool.
