@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActorDied",
+    "ActorRefused",
     "ActorUnavailable",
     "ArgumentNotSerializable",
     "ClusterClosed",
@@ -27,6 +28,7 @@ __all__ = [
     "HeadLost",
     "HistoryFull",
     "NoResources",
+    "NoSuchActor",
     "NoSuchFunction",
     "NoSuchHardware",
     "NodeLost",
@@ -438,19 +440,6 @@ class ActorRefused(PacelineError, ValueError):
 
     def __init__(self, message: str = "the actor's name is taken") -> None:
         super().__init__(message)
-
-
-class NoSuchActor(PacelineError, LookupError):
-    """No actor of this name is in the cluster."""
-
-    code = "no-such-actor"
-
-    def __init__(self, name: str = "") -> None:
-        self.name = name
-        super().__init__(
-            f"there is no actor of the name {name!r} in this cluster",
-            hint="Class.options(name=...)(...) makes one; it ends with its owner, unless it is detached=True",
-        )
 
 
 class HistoryFull(PacelineError):
