@@ -19,6 +19,9 @@ TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer th
 
 if TYPE_CHECKING:
     from paceline import errors as errors
+    from paceline._actor import Actor, destroy, get_actor
+    from paceline._actor_class import ActorClass
+    from paceline._broadcast import Answer, broadcast
     from paceline._cancelling import cancel
     from paceline._cluster import Cluster, connect, disconnect, shutdown, status
     from paceline._current import Current, current
@@ -41,11 +44,13 @@ if TYPE_CHECKING:
     from paceline._pool import Pool
     from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
+    from paceline._stream import Stream
     from paceline._submitter import Submitter
     from paceline._waiting import as_completed, wait
     from paceline._workers import WorkerPool, call
     from paceline.errors import (
         ActorDied,
+        ActorRefused,
         ActorUnavailable,
         ArgumentNotSerializable,
         ClusterClosed,
@@ -59,6 +64,7 @@ if TYPE_CHECKING:
         NestingTooDeep,
         NodeLost,
         NoResources,
+        NoSuchActor,
         NoSuchFunction,
         NoSuchHardware,
         NotConnected,
@@ -78,8 +84,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Actor",
+    "ActorClass",
     "ActorDied",
+    "ActorRefused",
     "ActorUnavailable",
+    "Answer",
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
@@ -98,6 +108,7 @@ __all__ = [
     "HistoryFull",
     "NestingTooDeep",
     "NoResources",
+    "NoSuchActor",
     "NoSuchFunction",
     "NoSuchHardware",
     "NodeLost",
@@ -117,19 +128,23 @@ __all__ = [
     "ResultNotSerializable",
     "SerializationError",
     "SlotDied",
+    "Stream",
     "Submitter",
     "TaskTimeout",
     "WorkerPool",
     "WrongArguments",
     "__version__",
     "as_completed",
+    "broadcast",
     "call",
     "cancel",
     "connect",
     "current",
+    "destroy",
     "disconnect",
     "errors",
     "export",
+    "get_actor",
     "group",
     "is_head_running",
     "is_node_running",
@@ -146,6 +161,13 @@ __all__ = [
 
 # Where each name lives. What is not listed is an error class.
 _HOMES = {
+    "Actor": "_actor",
+    "ActorClass": "_actor_class",
+    "Answer": "_broadcast",
+    "Stream": "_stream",
+    "broadcast": "_broadcast",
+    "destroy": "_actor",
+    "get_actor": "_actor",
     "Cluster": "_cluster",
     "Current": "_current",
     "Daemon": "_daemons",

@@ -276,6 +276,23 @@ class Session:
         placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
     ) -> Group:
         """Ask for so many slots together. Tasks wait until all are there."""
+    def submit_program(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        directory: str,
+        variables: Sequence[tuple[str, str]],
+        input: bytes,
+        restarts: int,
+    ) -> None:
+        """Have a program run on the cluster, whatever becomes of this one; it reads `input` on its standard input.
+
+        `{python}` as the first argument is the node's Python. When this returns, the program is in the head's journal.
+        Raises `ActorRefused`, which says why not.
+        """
+    def actor_gone(self, actor: bytes, why: str) -> None:
+        """End an actor, whoever has it."""
     def visit(self, actor: bytes) -> Guest:
         """A handle to an actor of another process, by the 16 bytes that it was hosted as."""
     def find_actor(self, name: str, within: float = 10.0) -> tuple[bytes, bytes] | None:

@@ -134,6 +134,9 @@ class Parts:
         kind = type(value)
         if kind is FunctionType:
             return self._function(value)
+        if isinstance(value, type) and rebuild.plain_class(found := _names.lookup(*_named(value))) is not found:
+            reference = function_reference(value)
+            return NotImplemented if reference is None else (rebuild.original, reference)
         if kind is CodeType:
             return marshal.loads, (marshal.dumps(value),)
         if isinstance(value, ModuleType):
@@ -213,8 +216,12 @@ class _Cell:
         return rebuild.cell, ()
 
 
-def function_reference(function: FunctionType) -> tuple[str, str] | None:
-    """Module and name under which another process finds this function, also where the name is decorated."""
+def _named(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
+
+
+def function_reference(function: FunctionType | type) -> tuple[str, str] | None:
+    """Module and name under which another process finds this function or class, also where the name is decorated."""
     module = function.__module__
     found = rebuild.plain(_names.lookup(module, function.__qualname__))
     if found is function and _names.importable(module):

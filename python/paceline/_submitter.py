@@ -83,9 +83,7 @@ class Submitter:
         self._callback = callback
         self._on_error = on_error
         self._ahead = whole_number("ahead", ahead, least=1)
-        self._options = _checked({**DEFAULTS, **options})
-        self._cluster = cluster
-        self._functions: dict[object, RemoteFunction[..., Any]] = {}
+        self._functions = Functions(_checked({**DEFAULTS, **options}), cluster)
         self._closed = False
         self._desk = self._open()
 
@@ -107,7 +105,7 @@ class Submitter:
             raise PacelineError("the submitter is closed", hint="make another one with pl.Submitter(callback)")
         if len(desk.jobs) >= self._ahead and get_ident() != desk.thread:
             desk.wait_for_room(self._ahead)
-        future = self._remote(function).submit(*args, **kwargs)
+        future = self._functions.remote(function).submit(*args, **kwargs)
         # Whoever hears of its end looks here, so it is here before anybody does.
         desk.jobs[future] = id
         future.add_done_callback(desk.ended.put)
@@ -189,27 +187,39 @@ class Submitter:
         desk.raise_failure()
         return ended
 
-    def _remote(self, function: Callable[..., Any]) -> RemoteFunction[..., Any] | RemoteMethod[..., Any]:
-        """The function as a remote one. Kept, so that its bytes are made once; but not what may change in between,
-        such as a method with its object inside."""
-        found = self._functions.get(function) if type(function) in _KEPT else None
+
+class Functions:
+    """Functions as remote ones with the same options.
+
+    Plain functions are kept, so that their bytes are made once: when what they refer to is rebound, that is noticed.
+    What may change in between, such as a method with its object inside, is made anew each time.
+    """
+
+    def __init__(self, options: Options, cluster: Cluster | None) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._kept: dict[object, RemoteFunction[..., Any]] = {}
+
+    def remote(self, function: Callable[..., Any]) -> RemoteFunction[..., Any] | RemoteMethod[..., Any]:
+        """The function, to be submitted."""
+        keeps = type(function) in _KEPT
+        found = self._kept.get(function) if keeps else None
         if found is not None:
             return found
         if isinstance(function, (RemoteFunction, RemoteMethod)):
             return function
         if not callable(function):
-            raise TypeError(f"submit takes an id, a function and its arguments, and {function!r} is no function")
+            raise TypeError(f"{function!r} cannot be submitted: it is no function")
         if self._cluster is None:
             _cluster.current_or_new()
         made: RemoteFunction[..., Any] = RemoteFunction(function, self._options, cluster=self._cluster)
-        if type(function) in _KEPT:
-            if len(self._functions) >= FUNCTIONS:
-                self._functions = {}
-            self._functions[function] = made
+        if keeps:
+            if len(self._kept) >= FUNCTIONS:
+                self._kept = {}
+            self._kept[function] = made
         return made
 
 
-# Kinds of functions that are what they are: `_functions` notices when what they refer to is rebound.
 _KEPT = (FunctionType, BuiltinFunctionType)
 
 

@@ -94,6 +94,20 @@ def by_await(function: Any, item: Any, values: list[Any]) -> None:
         raise error
 
 
+def by_callback(function: Any, item: Any, values: list[Any]) -> None:
+    ended: dict[int, Any] = {}
+    try:
+        with pl.Submitter(ended.__setitem__) as jobs:
+            for id, one in enumerate(among(item, 3)):
+                jobs.submit(id, function, one)
+    except BaseException as error:
+        notes: list[str] = getattr(error, "__notes__", [])
+        error.__notes__ = [note for note in notes if note != "raised by job 3 of a submitter"]
+        raise
+    finally:
+        values += [ended[id] for id in sorted(ended)]
+
+
 def among(item: Any, neighbours: int) -> list[Any]:
     return [None] * neighbours + [item] + [None] * neighbours
 
@@ -109,6 +123,7 @@ WAYS: dict[str, Callable[[Any, Any, list[Any]], None]] = {
     "starmap": by_starmap,
     "starmap in chunks": by_chunked_starmap,
     "await": by_await,
+    "callback": by_callback,
 }
 NEIGHBOURS = {"call": 0, "submit": 0, "await": 0, "map in chunks": 12, "starmap in chunks": 12}
 
@@ -398,7 +413,7 @@ def assert_ends_as_documented(fault: Fault, way: str, values: list[Any], error: 
         assert values == around
     else:
         assert set(values) <= {"fine"}
-    if fault.in_loops is not None and way not in ("call", "submit"):
+    if fault.in_loops is not None and way not in ("call", "submit", "callback"):
         assert type(error) is fault.in_loops
         assert "StopIteration" in str(error)
         error = error.__cause__

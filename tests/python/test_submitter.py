@@ -157,7 +157,7 @@ def test_what_cannot_be_sent_is_raised_by_submit_and_does_not_count() -> None:
     with pl.Submitter(print) as jobs:
         with pytest.raises(pl.ArgumentNotSerializable):
             jobs.submit(1, len, threading.Lock())
-        with pytest.raises(TypeError, match="is no function"):
+        with pytest.raises(TypeError, match="it is no function"):
             jobs.submit(1, 7)  # type: ignore[arg-type]
         assert jobs.pending == 0
 
@@ -409,7 +409,7 @@ def many(count: int, timeout: float) -> tuple[float, float]:
 @pytest.mark.slow
 def test_memory_stays_flat() -> None:
     grown, _ = many(100_000, 50)
-    assert grown < 50, "the jobs under way, whatever goes through"
+    assert grown < 20, "the jobs under way, whatever goes through"
 
 
 @pytest.mark.nightly
@@ -417,3 +417,22 @@ def test_memory_stays_flat() -> None:
 def test_memory_stays_flat_for_a_million_jobs() -> None:
     grown, _ = many(1_000_000, 500)
     assert grown < 100
+
+
+def test_a_function_is_serialised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from paceline import _functions
+
+    packed: list[object] = []
+    real = _functions.pack
+    monkeypatch.setattr(_functions, "pack", lambda function: (packed.append(function), real(function))[1])
+    count = 0
+
+    def add(id: int, value: int) -> None:
+        nonlocal count
+        count += value
+
+    with pl.Submitter(add) as jobs:
+        for number in range(10_000):
+            jobs.submit(number, fail if number < 0 else abs, -1)
+    assert count == 10_000
+    assert packed == [abs]

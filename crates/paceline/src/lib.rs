@@ -52,14 +52,14 @@ pub use exchange::array::{Array, Element};
 pub use nested::Blocked;
 pub use notify::{Notice, Notifier, in_callback};
 pub use paceline_core::client::{
-    ActorGone, Card, ActorDied, Charge, GroupLost, Here, HistoryFull, Lost, LostCause, NoRoom, NotStarted, Outcome,
-    PoolBroken, PoolId, PoolSpec, RetryOn, Spec, Standing, Unplaceable, Waiting, Within,
+    ActorDied, ActorGone, Card, Charge, GroupLost, Here, HistoryFull, Lost, LostCause, NoRoom, NotStarted,
+    Outcome, PoolBroken, PoolId, PoolSpec, RetryOn, Spec, Standing, Unplaceable, Waiting, Within,
 };
 pub use paceline_macros::task;
 pub use paceline_node::hardware;
 pub use paceline_proto::{
-    ActorId, Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape, SlotId,
-    Start, StartError, TaskId,
+    ActorId, Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape,
+    SlotId, Start, StartError, TaskId,
 };
 pub use pool::PoolPlace;
 pub use pump::Waited;

@@ -1,6 +1,7 @@
 //! A function as one session ships it.
 
 use crate::future::FutureBase;
+use crate::guest::Visit;
 use crate::map::{self, Results};
 use crate::outcome::{self, Of};
 use crate::wire::Wire;
@@ -16,6 +17,8 @@ pub struct Function {
     pub submission: Submission,
     pub name: Arc<str>,
     pub wire: Wire,
+    /// The actor of somebody else's that it is a method of is visited for as long as this is here.
+    pub visit: Option<Arc<Visit>>,
 }
 
 #[pymethods]

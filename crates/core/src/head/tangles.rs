@@ -2,7 +2,8 @@
 //!
 //! A task that waits gives back its CPUs, and nothing else. So tasks that hold GPUs, memory or custom resources and wait
 //! for children which need the same can come to a standstill, across families or within one, though each request could be
-//! met by itself. Nobody but the head knows all who wait.
+//! met by itself. Nobody but the head knows all who wait. So can a task on a node that is to leave, which takes nothing new,
+//! if no other node is large enough for its child.
 //!
 //! * TA-1: a lease is tangled if its task waits, nothing it waits for runs, and nothing it waits for could be placed even
 //!   if all that is not tangled were over.
@@ -29,8 +30,9 @@ const REFUSED_AFTER: Duration = Duration::from_secs(1);
 impl Head {
     /// Let those go on that only wait for each other.
     pub(super) fn untangle(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        // CPUs are given back by whoever waits, so requests for them alone are never tangled.
-        let more = |needs: &Resources| needs.without_cpus() != Resources::default();
+        // CPUs are given back by whoever waits, so requests for them alone are tangled only where nothing new may come.
+        let more =
+            |needs: &Resources| needs.without_cpus() != Resources::default() || !self.leaving.is_empty();
         if !self.queue.classes().any(|class| class.nested && (more(&class.needs) || class.family.is_some())) {
             self.tangled.clear();
             return;
@@ -183,6 +185,12 @@ impl Head {
     }
 
     fn who_waits_for_whom(&self, shape: Shape) -> String {
+        if shape.needs.without_cpus() == Resources::default() {
+            return format!(
+                "{} would be free only on nodes that are to leave, and do not as long as a task there waits for it",
+                shape.needs.named(&self.names)
+            );
+        }
         let mut holders: BTreeMap<(&str, String), usize> = BTreeMap::new();
         for lease in self.tangled.keys().map(|id| &self.leases[id]) {
             let root = self.clients.get(&lease.client).map_or(lease.client, |client| client.root);

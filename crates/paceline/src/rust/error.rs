@@ -209,7 +209,9 @@ impl Error {
             Outcome::Stopped { by } => Error::Stopped { task, by: by.into() },
             Outcome::GroupLost(_) => unreachable!("tasks of Rust are in no group"),
             Outcome::PoolBroken(_) | Outcome::ActorDied(_) => unreachable!("tasks of Rust are in no pool"),
-            Outcome::ActorGone(_) | Outcome::ActorAway { .. } => unreachable!("tasks of Rust visit no actors"),
+            Outcome::ActorGone(_) | Outcome::ActorAway { .. } => {
+                unreachable!("tasks of Rust visit no actors")
+            }
             Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }
     }

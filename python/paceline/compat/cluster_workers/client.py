@@ -13,9 +13,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from paceline._cluster import connect
-from paceline._remote import DEFAULTS, RemoteFunction
-from paceline._submitter import Submitter
-from paceline.compat._addresses import joined
+from paceline._remote import DEFAULTS
+from paceline._submitter import Functions, Submitter
+from paceline.compat._addresses import joined, key_here
+from paceline.compat.cluster_workers.mp import NAME, PORT
 from paceline.errors import PacelineError, RemoteTraceback
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
     R = TypeVar("R")
-
-PORT = 5494
 
 
 class RemoteException(Exception):
@@ -161,13 +160,14 @@ class ClusterExecutor(concurrent.futures.Executor):
         self._lock = threading.Lock()
         self._pending: set[_Future] = set()
         self._is_shut = False
+        self._functions = Functions(DEFAULTS, self._cluster)
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[R]:
         """Send one job."""
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            future = _Future(RemoteFunction(fn, DEFAULTS, cluster=self._cluster).submit(*args, **kwargs))
+            future = _Future(self._functions.remote(fn).submit(*args, **kwargs))
             self._pending.add(future)
         future.add_done_callback(self._pending.discard)
         future.follow()
@@ -232,4 +232,5 @@ def text_of(error: BaseException) -> str:
 
 
 def _connect(host: str | None, port: int, way_in: dict[str, Any]) -> Cluster:
-    return connect(joined(host or "localhost", port), **way_in)
+    address = joined(host or "localhost", port)
+    return connect(address, **way_in or {"key_file": key_here(address, NAME)})

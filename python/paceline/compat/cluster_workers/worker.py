@@ -7,7 +7,7 @@ import os
 import sys
 
 from paceline._daemons import start_node
-from paceline.compat._addresses import joined
+from paceline.compat._addresses import joined, key_here
 from paceline.compat.cluster_workers.mp import NAME, PORT
 from paceline.errors import PacelineError
 
@@ -26,7 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     name = f"{os.uname().nodename}-{os.getpid()}"
     address = joined(options.host, options.port)
     try:
-        node = start_node(address, name=NAME, node_name=name, port=0, cpus=1, key_file=options.key_file)
+        key = options.key_file or key_here(address, NAME)
+        node = start_node(address, name=NAME, node_name=name, port=0, cpus=1, key_file=key)
     except PacelineError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -155,6 +155,11 @@ impl<Ticket: Clone> Client<Ticket> {
         self.pools.nonces.push(pool.nonce);
     }
 
+    /// The actor that this pool is has to end; what is submitted to it from now on is cancelled.
+    pub(super) fn destroy_pool(&mut self, key: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
+        self.break_pool(key, Outcome::Cancelled, out);
+    }
+
     /// Nothing more will be submitted: slots go back as they run dry.
     pub fn finish_pool(&mut self, id: &PoolId, out: &mut Vec<Effect<Ticket>>) {
         let Some(key) = self.pool_key(id) else { return };

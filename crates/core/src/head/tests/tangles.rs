@@ -94,3 +94,21 @@ fn what_no_task_can_run_itself_is_refused_and_says_why() {
     assert!(why.contains("2 GPUs") && why.contains("wait for each other") && why.contains("test"), "{why}");
     assert_eq!(bench.pass(Duration::from_millis(700)), [], "then the other is looked at again");
 }
+
+#[test]
+fn a_node_that_is_to_leave_does_not_wait_for_what_only_it_could_hold() {
+    let mut bench = holding(Shape::cpus(1), 0);
+    bench.join(N2, 1, &[]);
+    bench.handle(Event::Drain(N1));
+    bench.want(C, Shape::cpus(2), 1);
+    bench.want(D, Shape::cpus(1), 1);
+    bench.placed(N2, 3);
+    bench.waits(1);
+    assert_eq!(bench.pass(Duration::from_millis(950)), []);
+    let effects = bench.pass(Duration::from_millis(200));
+    let [Effect::ToClient(client, HeadToClient::Unplaceable { why, .. })] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(*client, C, "TA-3");
+    assert!(why.contains("nodes that are to leave"), "{why}");
+}
