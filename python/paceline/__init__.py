@@ -19,6 +19,9 @@ TYPE_CHECKING = False  # spelled out, because importing `typing` takes longer th
 
 if TYPE_CHECKING:
     from paceline import errors as errors
+    from paceline._actor import Actor, destroy, get_actor
+    from paceline._actor_class import ActorClass
+    from paceline._broadcast import Answer, broadcast
     from paceline._cancelling import cancel
     from paceline._cluster import Cluster, connect, disconnect, shutdown, status
     from paceline._current import Current, current
@@ -31,19 +34,23 @@ if TYPE_CHECKING:
         start_head,
         start_node,
     )
+    from paceline._executor import Executor
     from paceline._export import export
     from paceline._future import Future
     from paceline._group import Group, group
     from paceline._map import map
     from paceline._native import __version__
     from paceline._placement import Placement
+    from paceline._pool import Pool
     from paceline._program import Program, program
     from paceline._remote import RemoteFunction, remote
+    from paceline._stream import Stream
     from paceline._submitter import Submitter
     from paceline._waiting import as_completed, wait
     from paceline._workers import WorkerPool, call
     from paceline.errors import (
         ActorDied,
+        ActorRefused,
         ActorUnavailable,
         ArgumentNotSerializable,
         ClusterClosed,
@@ -57,6 +64,7 @@ if TYPE_CHECKING:
         NestingTooDeep,
         NodeLost,
         NoResources,
+        NoSuchActor,
         NoSuchFunction,
         NoSuchHardware,
         NotConnected,
@@ -76,8 +84,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Actor",
+    "ActorClass",
     "ActorDied",
+    "ActorRefused",
     "ActorUnavailable",
+    "Answer",
     "ArgumentNotSerializable",
     "Cluster",
     "ClusterClosed",
@@ -85,6 +97,7 @@ __all__ = [
     "ConnectionFailed",
     "Current",
     "Daemon",
+    "Executor",
     "FunctionNotSerializable",
     "Future",
     "Group",
@@ -95,6 +108,7 @@ __all__ = [
     "HistoryFull",
     "NestingTooDeep",
     "NoResources",
+    "NoSuchActor",
     "NoSuchFunction",
     "NoSuchHardware",
     "NodeLost",
@@ -104,6 +118,7 @@ __all__ = [
     "Placement",
     "PoisonTask",
     "PoolBroken",
+    "Pool",
     "Program",
     "ProgramNotStarted",
     "QueueFull",
@@ -113,19 +128,23 @@ __all__ = [
     "ResultNotSerializable",
     "SerializationError",
     "SlotDied",
+    "Stream",
     "Submitter",
     "TaskTimeout",
     "WorkerPool",
     "WrongArguments",
     "__version__",
     "as_completed",
+    "broadcast",
     "call",
     "cancel",
     "connect",
     "current",
+    "destroy",
     "disconnect",
     "errors",
     "export",
+    "get_actor",
     "group",
     "is_head_running",
     "is_node_running",
@@ -142,15 +161,24 @@ __all__ = [
 
 # Where each name lives. What is not listed is an error class.
 _HOMES = {
+    "Actor": "_actor",
+    "ActorClass": "_actor_class",
+    "Answer": "_broadcast",
+    "Stream": "_stream",
+    "broadcast": "_broadcast",
+    "destroy": "_actor",
+    "get_actor": "_actor",
     "Cluster": "_cluster",
     "Current": "_current",
     "Daemon": "_daemons",
     "LocalCluster": "_daemons",
     "cancel": "_cancelling",
     "current": "_current",
+    "Executor": "_executor",
     "Future": "_future",
     "Group": "_group",
     "Placement": "_placement",
+    "Pool": "_pool",
     "Program": "_program",
     "RemoteFunction": "_remote",
     "Submitter": "_submitter",

@@ -57,6 +57,13 @@ class Package:
             packed.handles = {**open_ones, key: function}
         return function, packed.watch.unchanged
 
+    def payload(self) -> bytes:
+        """The bytes, as they are now."""
+        packed = self._packed
+        if packed is None or not packed.watch.unchanged():
+            packed = self._packed = _Packed(*pack(self._function))
+        return packed.payload
+
 
 class _Packed:
     def __init__(self, payload: bytes, watch: Watch) -> None:
@@ -77,7 +84,7 @@ def pack(function: object) -> tuple[bytes, Watch]:
 def encode(function: object, reach: Reach) -> bytes:
     """A function's bytes. What they depend on is noted in `reach`."""
     function = plain(function)
-    if isinstance(function, FunctionType):
+    if isinstance(function, (FunctionType, type)):
         reference = function_reference(function)
         if reference is not None:
             return REFERENCE + "\0".join(reference).encode()

@@ -67,8 +67,12 @@ class Function:
         star: bool,
         chunksize: int | None,
         progress: Callable[[int], object] | None,
+        whole: bool = False,
     ) -> list[Any]:
-        """Results in input order. `progress` is called from the calling thread with the number of items done."""
+        """Results in input order. `progress` is called from the calling thread with the number of items done.
+
+        With `whole`, a task that fails ends nothing: the first error is raised when all have ended.
+        """
     def imap(self, items: Iterable[Any], star: bool, chunksize: int, ordered: bool, lookahead: int) -> Results:
         """Lazy results. At most `lookahead` items are pulled beyond the results already taken."""
 
@@ -148,8 +152,8 @@ class Pool:
         `ActorRefused` if an actor of that name is there. With the `program` that this process was submitted as, the
         actor is waited for while that is started again.
         """
-    def cancel_waiting(self) -> int:
-        """Cancel what has not begun as far as is known. Says how many calls that were."""
+    def cancel_waiting(self, keep: int = 0) -> int:
+        """Cancel what has not begun as far as is known, but for the `keep` oldest. Says how many calls that were."""
     def broken(self) -> BaseException | None:
         """What has broken the pool."""
     def finish(self) -> None:
@@ -272,6 +276,23 @@ class Session:
         placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
     ) -> Group:
         """Ask for so many slots together. Tasks wait until all are there."""
+    def submit_program(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        directory: str,
+        variables: Sequence[tuple[str, str]],
+        input: bytes,
+        restarts: int,
+    ) -> None:
+        """Have a program run on the cluster, whatever becomes of this one; it reads `input` on its standard input.
+
+        `{python}` as the first argument is the node's Python. When this returns, the program is in the head's journal.
+        Raises `ActorRefused`, which says why not.
+        """
+    def actor_gone(self, actor: bytes, why: str) -> None:
+        """End an actor, whoever has it."""
     def visit(self, actor: bytes) -> Guest:
         """A handle to an actor of another process, by the 16 bytes that it was hosted as."""
     def find_actor(self, name: str, within: float = 10.0) -> tuple[bytes, bytes] | None:

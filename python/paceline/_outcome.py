@@ -62,7 +62,7 @@ def remote_error(payload: bytes) -> BaseException:
     return error
 
 
-def unreadable(error: Exception, function: str) -> BaseException:
+def unreadable(error: BaseException, function: str) -> BaseException:
     """The error for a result that arrived and cannot be read. `error` says why."""
     from paceline._slot.failing import _message, _type_name
 

@@ -8,11 +8,18 @@ from __future__ import annotations
 import os
 import sys
 
+from paceline import _slot
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import TextIO
 
 STDOUT = 1
+PLAINLY = _slot.PLAINLY.decode().removesuffix("\n")
+
+# Slots and streams that have asked for lines without a prefix.
+_plain: set[tuple[int, int]] = set()
 
 
 def emit(slot: int, stream: int, text: bytes) -> None:
@@ -27,9 +34,8 @@ def emit(slot: int, stream: int, text: bytes) -> None:
         target = sys.stdout if stream == STDOUT else sys.stderr
         if target is None:
             return
-        prefix = _prefix(slot, target)
         lines = text.decode("utf-8", "replace").removesuffix("\n").split("\n")
-        _write(target, "".join(f"{prefix}{line}\n" for line in lines))
+        _write(target, "".join(_prefixed(slot, stream, target, lines)))
     except Exception:
         # A closed or broken terminal must not end the thread that also runs everybody's callbacks.
         return
@@ -42,6 +48,16 @@ def warn(text: str) -> None:
             _write(sys.stderr, f"paceline: {text}\n")
     except Exception:
         return  # as above
+
+
+def _prefixed(slot: int, stream: int, target: TextIO, lines: list[str]) -> Iterator[str]:
+    prefix = "" if (slot, stream) in _plain else _prefix(slot, target)
+    for line in lines:
+        if line == PLAINLY:
+            _plain.add((slot, stream))
+            prefix = ""
+        else:
+            yield f"{prefix}{line}\n"
 
 
 def _prefix(slot: int, target: TextIO) -> str:

@@ -31,6 +31,10 @@ else:
     ModuleType = type(sys)
 
 
+plainly = False
+"""Whether results that plain pickle refuses are refused: the rule of `multiprocessing.Pool`, in its slots."""
+
+
 class Unfit(Exception):
     """Our pickler meets something that is for cloudpickle to do."""
 
@@ -42,6 +46,8 @@ def dumps(value: object, root: Literal["args", "call", "result", "value"] | None
     what a function returned (`result`), or a single argument (`value`).
     """
     try:
+        if plainly and root == "result":
+            _pickle.dumps(value, 5)
         return encode(value)
     except Exception as error:
         from paceline._explain import explain
@@ -128,6 +134,9 @@ class Parts:
         kind = type(value)
         if kind is FunctionType:
             return self._function(value)
+        if isinstance(value, type) and rebuild.plain_class(found := _names.lookup(*_named(value))) is not found:
+            reference = function_reference(value)
+            return NotImplemented if reference is None else (rebuild.original, reference)
         if kind is CodeType:
             return marshal.loads, (marshal.dumps(value),)
         if isinstance(value, ModuleType):
@@ -207,8 +216,12 @@ class _Cell:
         return rebuild.cell, ()
 
 
-def function_reference(function: FunctionType) -> tuple[str, str] | None:
-    """Module and name under which another process finds this function, also where the name is decorated."""
+def _named(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
+
+
+def function_reference(function: FunctionType | type) -> tuple[str, str] | None:
+    """Module and name under which another process finds this function or class, also where the name is decorated."""
     module = function.__module__
     found = rebuild.plain(_names.lookup(module, function.__qualname__))
     if found is function and _names.importable(module):

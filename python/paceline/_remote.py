@@ -14,8 +14,9 @@ from paceline._slot import rebuild
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
+    from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
+    from paceline._actor_class import ActorClass, ActorOptions
     from paceline._cluster import Cluster
     from paceline._future import Future
     from paceline._native import Function, Session
@@ -43,6 +44,19 @@ if TYPE_CHECKING:
         retry_on: tuple[str, ...]
         timeout: float | None
         priority: int
+
+    class Decorator(Protocol):
+        """What `remote` with options is."""
+
+        @overload
+        def __call__(self, kind: type[S], /) -> ActorClass[S]: ...  # type: ignore[overload-overlap]
+        @overload
+        def __call__(self, function: Callable[P, R], /) -> RemoteFunction[P, R]: ...
+
+    class ClassDecorator(Protocol):
+        """What `remote` with options of actors is."""
+
+        def __call__(self, kind: type[S], /) -> ActorClass[S]: ...
 
     class CallOptions(Options, total=False):
         """What `options` takes."""
@@ -72,6 +86,7 @@ DEFAULTS: Options = {
     "timeout": None,
     "priority": 0,
 }
+FOR_CLASSES = {"name", "detached", "restarts", "concurrency", "cluster"}
 CAUSES = ("slot", "node", "timeout", "error", "memory")
 LOOKAHEAD = 256
 WRAPPED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
@@ -337,11 +352,16 @@ class RemoteMethod(_Generic[P, R]):
 
 
 @overload
-def remote(function: Callable[P, R], /) -> RemoteFunction[P, R]: ...
+def remote(kind: type[S], /) -> ActorClass[S]: ...  # type: ignore[overload-overlap]
 @overload
-def remote(**options: Unpack[Options]) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...  # noqa: F811
+def remote(function: Callable[P, R], /) -> RemoteFunction[P, R]: ...  # noqa: F811
+@overload
+def remote(**options: Unpack[Options]) -> Decorator: ...  # noqa: F811
+@overload
+def remote(**options: Unpack[ActorOptions]) -> ClassDecorator: ...  # noqa: F811
 def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
-    """Make a function remote: calling it runs it in a slot of the current cluster.
+    """Make a function remote: calling it runs it in a slot of the current cluster. Of a class it makes actors: its
+    objects live in slots (see `ActorClass`).
 
     `cpus` is how much of a node it takes; `gpus` (a fraction of one, or whole ones), `memory` (bytes, or "2GB") and
     `resources`, a dict of what users have given nodes by name, likewise. `placement` says which nodes ("pack",
@@ -352,7 +372,8 @@ def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     it runs again for the causes in `retry_on`: `"slot"` and `"node"` (the process or machine was lost; these two by
     default), `"timeout"`, `"error"` for its own exceptions, and `"memory"` for having taken too much. `timeout` is how
     many seconds one run may take. `priority` puts it before others
-    (higher goes first).
+    (higher goes first). For a class there are `name`, `detached`, `restarts` and `concurrency` instead of the
+    options about running again (see `ActorClass.options`).
 
     >>> import paceline as pl
     >>> @pl.remote(retries=0)
@@ -362,17 +383,24 @@ def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     ...     hypotenuse(3, 4)
     5.0
     """
-    checked = _checked({**DEFAULTS, **options})
     if function is None:
-        return lambda function: _decorated(function, checked)
-    return _decorated(function, checked)
+        if FOR_CLASSES.isdisjoint(options):
+            _checked({**DEFAULTS, **options})  # here, where the mistake is, and not where it is used
+        return lambda function: _decorated(function, options)
+    return _decorated(function, options)
 
 
-def _decorated(function: Any, options: Options) -> RemoteFunction[..., Any]:
+def _decorated(function: Any, given: dict[str, Any]) -> Any:
+    function = rebuild.plain_class(function)
+    if isinstance(function, type):
+        from paceline._actor_class import decorated
+
+        return decorated(function, given)
+    for name in FOR_CLASSES.intersection(given):
+        raise TypeError(f"{name} is for classes, whose objects are actors; {name_of(function)} is none")
+    options = _checked({**DEFAULTS, **given})
     if isinstance(function, RemoteFunction):
         return RemoteFunction(function.original, options, package=function._package)
-    if isinstance(function, type):
-        raise TypeError(f"remote takes a function, and {function.__qualname__} is a class: remote objects come later")
     if isinstance(function, (staticmethod, classmethod)):
         raise TypeError(f"put @remote below @{type(function).__name__}, directly on the function")
     if not callable(function):

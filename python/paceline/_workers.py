@@ -50,8 +50,8 @@ class WorkerPool:
 
     Jobs call its `run`: an item of `map`, `imap` and `imap_unordered` that is a `tuple` is all arguments, `call(...)`
     is all arguments with keywords, and anything else is the one argument. `update` calls `handle_update` in every
-    slot, between jobs, and in order with them: a job runs in a slot that has got every update before it. Slots that come
-    later, because a node has joined or a process has died, are built and updated first.
+    slot, between jobs, and in order with them: a job runs in a slot that has got every update before it. Slots that
+    come later, because a node has joined or a process has died, are built and updated first.
 
     There are `slots` of them, which need no CPUs unless `cpus` says so; without, there are as many as the cluster has
     room for, one CPU each or what you ask for by `cpus`, `gpus`, `memory` and `resources`, on nodes that join later,
@@ -196,7 +196,9 @@ class WorkerPool:
         """
         return self._imap(items, True, chunksize, lookahead)
 
-    def imap_unordered(self, items: Iterable[Any], *, chunksize: int = 1, lookahead: int | None = None) -> Iterator[Any]:
+    def imap_unordered(
+        self, items: Iterable[Any], *, chunksize: int = 1, lookahead: int | None = None
+    ) -> Iterator[Any]:
         """As `imap`, but each value comes as soon as it is there, in any order.
 
         >>> import paceline as pl
@@ -215,8 +217,8 @@ class WorkerPool:
     def update(self, *args: Any, replaces: str | None = None, **kwargs: Any) -> Future[None]:
         """Call `handle_update` with these arguments in every slot, before any job that is submitted from now on.
 
-        The future ends when all slots that are there have got it; nobody has to wait for it. With `replaces`, slots that
-        come later are spared earlier updates of the same key.
+        The future ends when all slots that are there have got it; nobody has to wait for it. With `replaces`, slots
+        that come later are spared earlier updates of the same key.
         """
         if not callable(getattr(self._kind, "handle_update", None)):
             raise TypeError(f"{self._name} has no method handle_update, which is what update calls")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActorDied",
+    "ActorRefused",
     "ActorUnavailable",
     "ArgumentNotSerializable",
     "ClusterClosed",
@@ -27,6 +28,7 @@ __all__ = [
     "HeadLost",
     "HistoryFull",
     "NoResources",
+    "NoSuchActor",
     "NoSuchFunction",
     "NoSuchHardware",
     "NodeLost",
@@ -440,19 +442,6 @@ class ActorRefused(PacelineError, ValueError):
         super().__init__(message)
 
 
-class NoSuchActor(PacelineError, LookupError):
-    """No actor of this name is in the cluster."""
-
-    code = "no-such-actor"
-
-    def __init__(self, name: str = "") -> None:
-        self.name = name
-        super().__init__(
-            f"there is no actor of the name {name!r} in this cluster",
-            hint="Class.options(name=...)(...) makes one; it ends with its owner, unless it is detached=True",
-        )
-
-
 class HistoryFull(PacelineError):
     """The updates that slots which come later must run take more room than they may."""
 
@@ -464,8 +453,8 @@ class HistoryFull(PacelineError):
         self.limit = limit
         super().__init__(
             f"{call or 'an update'} does not fit: the updates of the pool take {_bytes(size)} of {_bytes(limit)}",
-            hint="give the class get_state and set_state, so that they stand for all updates before; or replaces=key for "
-            "updates that make earlier ones void; or raise update_history=",
+            hint="give the class get_state and set_state, so that they stand for all updates before; or say replaces=key "
+            "where an update makes earlier ones void; or raise update_history=",
         )
 
 

@@ -104,7 +104,7 @@ def test_slots_of_a_pool_serve_nobody_else(pools: Opened) -> None:
     other = pools(2)
     assert all(values == [] for _, values in other.function(look).map([()] * 8, True, 1, None))
     pool.native.close()
-    wait_until(lambda: not any(os.path.exists(f"/proc/{process}") for process in ours))
+    wait_until(lambda: not any(os.path.exists(f"/proc/{process}") for process in ours), "the slots are gone")
     remote = pl.remote(look)
     assert all(values == [] for _, values in [remote() for _ in range(8)])
     with pytest.raises(Exception) as closed:
@@ -115,7 +115,9 @@ def test_slots_of_a_pool_serve_nobody_else(pools: Opened) -> None:
 def test_what_prepares_and_fails_breaks_the_pool(pools: Opened) -> None:
     pool = pools(1)
     pool.prepare(fail)
-    with pytest.raises(pl.PoolBroken, match="fail failed in 3 slots in a row, at last with ValueError: not today") as why:
+    with pytest.raises(
+        pl.PoolBroken, match="fail failed in 3 slots in a row, at last with ValueError: not today"
+    ) as why:
         pool.function(look).call((), {})
     assert isinstance(why.value.__cause__, ValueError)
     assert (why.value.call, why.value.tries) == ("fail", 3)
@@ -144,17 +146,19 @@ def test_an_actor_runs_calls_in_order_and_at_most_once(pools: Opened) -> None:
     slow = actor.function(look_after)
     began = slow.submit((60,), {})
     waiting = show.submit((), {})
-    wait_until(began.running)
+    wait_until(began.running, "the call has begun")
     start = time.monotonic()
     os.kill(process, signal.SIGKILL)
-    with pytest.raises(pl.ActorDied, match=r"ended with its actor, which died with slot .*SIGKILL.*not run again") as died:
+    with pytest.raises(
+        pl.ActorDied, match=r"ended with its actor, which died with slot .*SIGKILL.*not run again"
+    ) as died:
         began.result(10)
     assert time.monotonic() - start < 1
     assert (died.value.ran, died.value.again, died.value.deaths) == (True, True, 1)
     again, values = waiting.result(10)
     assert (again != process, values) == (True, ["built"])
     os.kill(again, signal.SIGKILL)
-    wait_until(lambda: isinstance(actor.native.broken(), pl.ActorDied))
+    wait_until(lambda: isinstance(actor.native.broken(), pl.ActorDied), "the actor is known to be dead")
     with pytest.raises(pl.ActorDied, match="it had not begun"):
         show.call((), {})
 
@@ -179,7 +183,7 @@ def test_what_has_not_begun_can_be_cancelled(pools: Opened) -> None:
     pool = pools(1)
     first = pool.function(look_after).submit((0.5,), {})
     rest = [pool.function(look).submit((), {}) for _ in range(9)]
-    wait_until(first.running)
+    wait_until(first.running, "the call has begun")
     assert pool.native.cancel_waiting() == 9
     assert all(future.cancelled() for future in rest)
     assert first.result(30)[1] == []
@@ -189,9 +193,13 @@ def test_what_has_not_begun_can_be_cancelled(pools: Opened) -> None:
 def test_history_is_bounded_and_can_be_cut(pools: Opened) -> None:
     pool = pools(1, history=1000)
     pool.prepare(apply, "first")
-    with pytest.raises(pl.HistoryFull, match="apply does not fit: the updates of the pool take .* of 1000 bytes"):
+
+    def too_much() -> None:
         for _ in range(100):
             pool.update(apply, "x" * 100)
+
+    with pytest.raises(pl.HistoryFull, match=r"apply does not fit: the updates of the pool take .* of 1000 bytes"):
+        too_much()
     for number in range(100):
         pool.update(apply, "y" * 10 + str(number), replaces=b"y").result()
     size = pool.native.history

@@ -11,11 +11,11 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
-from support.waiting import wait_until
 
 import paceline as pl
 from paceline._functions import pack
 from paceline._slot import CONSTRUCTOR, METHOD
+from support.waiting import wait_until
 
 CALL: dict[str, Any] = {"wait": None, "retries": 0, "retry_on": (), "timeout": None, "priority": 0}
 
@@ -175,7 +175,8 @@ def test_a_thread_is_interrupted(cluster: pl.Cluster) -> None:
 def test_values_of_a_generator_come_in_batches_and_closing_ends_it(cluster: pl.Cluster) -> None:
     lodger = Lodger(cluster, Waiting)
     number, values, ended, error = lodger.call(".stream", "numbers", (), {}, 10)
-    assert values == list(range(len(values))) and 0 < len(values) <= 10
+    assert values == list(range(len(values)))
+    assert 0 < len(values) <= 10
     assert (ended, error) == (False, None)
     lodger.call(".close", number)
     assert lodger.call(".get", "closed") == 1

@@ -138,7 +138,7 @@ def test_two_pools_at_once_keep_apart(cluster: pl.Cluster) -> None:
 def test_slots_of_a_pool_end_with_it(cluster: pl.Cluster) -> None:
     with pl.WorkerPool(Recorder, slots=2) as pool:
         processes = {process for process, _, _ in pool.map([()] * 20)}
-    wait_until(lambda: not any(os.path.exists(f"/proc/{process}") for process in processes))
+    wait_until(lambda: not any(os.path.exists(f"/proc/{process}") for process in processes), "the slots are gone")
     with pytest.raises(Exception) as closed:
         pool.submit().result()
     assert type(closed.value).__name__ == "CancelledError"
@@ -179,7 +179,7 @@ def test_an_update_that_raises_breaks_the_pool(cluster: pl.Cluster) -> None:
 
     with pl.WorkerPool(Strict, slots=2) as pool:
         assert pool.map([1, 2]) == [2, 4]
-        with pytest.raises(pl.PoolBroken, match="Strict.handle_update failed .*7 is wrong"):
+        with pytest.raises(pl.PoolBroken, match=r"Strict.handle_update failed .*7 is wrong"):
             pool.update(7).result(30)
         with pytest.raises(pl.PoolBroken):
             pool.map([1])
@@ -191,7 +191,7 @@ def test_a_slot_that_was_killed_is_built_and_updated_again(cluster: pl.Cluster) 
         victim = pool.submit(0).result()[0]
         slow = [pool.submit(1.0) for _ in range(2)]
         pool.update("late")
-        wait_until(lambda: all(future.running() for future in slow))
+        wait_until(lambda: all(future.running() for future in slow), "both jobs have begun")
         os.kill(victim, signal.SIGKILL)
         assert [future.result()[2][0] for future in slow] == [("early",)] * 2
         found = pool.map([0.05] * 8)
@@ -255,9 +255,13 @@ def test_history_is_bounded_by_the_state_of_a_slot(cluster: pl.Cluster) -> None:
         for _ in range(100):
             pool.update(b"x" * 1000, replaces="all")
         with pytest.raises(pl.HistoryFull, match="give the class get_state"):
-            for _ in range(100):
-                pool.update(b"x" * 1000)
+            fill(pool)
         assert pool.map([1]) == [2]
+
+
+def fill(pool: pl.WorkerPool) -> None:
+    for _ in range(100):
+        pool.update(b"x" * 1000)
 
 
 def test_a_pool_inside_a_task(cluster: pl.Cluster) -> None:
@@ -269,7 +273,7 @@ def test_a_pool_inside_a_task(cluster: pl.Cluster) -> None:
 
 
 def test_wrong_uses_say_so(cluster: pl.Cluster) -> None:
-    with pytest.raises(TypeError, match="made of a class, not of a function"):
+    with pytest.raises(TypeError, match="made of a class, not of a builtin_function"):
         pl.WorkerPool(len)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Counted has no method run"):
         pl.WorkerPool(type("Counted", (), {}))
@@ -291,7 +295,6 @@ def test_wrong_uses_say_so(cluster: pl.Cluster) -> None:
 def test_every_job_sees_every_update_before_it_while_slots_die_and_come() -> None:
     """8 slots, 2,000 jobs, 200 updates, and a hand that kills slots all the while."""
     chance = random.Random(5)
-    order: list[tuple[str, int]] = []
     with pl.connect(cpus=8), pl.WorkerPool(Recorder, slots=8) as pool:
         pool.wait_for_workers(8, timeout=60)
         victims = {process for process, _, _ in pool.map([()] * 400)}
@@ -308,7 +311,9 @@ def test_every_job_sees_every_update_before_it_while_slots_die_and_come() -> Non
                     pass
                 victims.discard(process)
                 if not victims:
-                    victims.update(slot["pid"] for slot in pl.status()["nodes"][0]["slots"] if slot["state"] == "leased")
+                    victims.update(
+                        slot["pid"] for slot in pl.status()["nodes"][0]["slots"] if slot["state"] == "leased"
+                    )
                     if not victims:
                         return
 
@@ -341,4 +346,26 @@ def test_every_job_sees_every_update_before_it_while_slots_die_and_come() -> Non
             over.set()
             killer.join()
         assert len(killed) > 5
-        assert len(order) == 0
+
+
+def test_workers_come_with_nodes_that_join() -> None:
+    with pl.local_cluster(nodes=1, cpus=1) as local, local.connect(), pl.WorkerPool(Sleeper) as pool:
+        pool.update("early").result(60)
+        assert (pool.workers, pool.nodes) == (1, 1)
+        added = local.add_node(cpus=2)
+        pool.wait_for_workers(3, timeout=60)
+        assert pool.nodes == 2
+        found = pool.map([0.1] * 9)
+        assert {repr(updates) for _, _, updates in found} == {"[('early',)]"}
+        assert len({process for process, _, _ in found}) == 3
+        futures = [pool.submit(0.05) for _ in range(40)]
+        added.terminate()
+        assert len([future.result(60) for future in futures]) == 40, "what it had not begun runs elsewhere"
+        assert added.wait(20)
+        wait_until(lambda: (pool.workers, pool.nodes) == (1, 1), "the workers of the other node are gone")
+
+
+def test_slots_are_spread_over_nodes() -> None:
+    with pl.local_cluster(nodes=2, cpus=2) as local, local.connect(), pl.WorkerPool(Recorder, slots=4) as pool:
+        pool.wait_for_workers(4, timeout=60)
+        assert pool.nodes == 2

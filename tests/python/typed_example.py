@@ -47,3 +47,41 @@ async def check(cluster: pl.Cluster, model: Model) -> None:
     model.predict("text")  # type: ignore[arg-type]
     pl.remote(tpus=1)  # type: ignore[call-overload]
     _ = pl.nothing_like_this  # type: ignore[attr-defined]
+
+
+class Learner:
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def step(self, batch: list[int]) -> float:
+        return self.rate * len(batch)
+
+
+RemoteLearner = pl.remote(Learner)
+Restarted = pl.remote(gpus=1, restarts=2)(Learner)
+
+
+@pl.remote(gpus=1)
+class Decorated:
+    """mypy takes a decorated class for the class itself: constructor and methods keep their types."""
+
+    def step(self, batch: list[int]) -> float:
+        return 0.0
+
+
+def check_actors() -> None:
+    assert_type(RemoteLearner, pl.ActorClass[Learner])
+    assert_type(Restarted, pl.ActorClass[Learner])
+    learner = RemoteLearner(1e-3)
+    assert_type(learner, pl.Actor[Learner])
+    assert_type(learner.step([1]), Any)
+    assert_type(learner.step.submit([1]), Any)
+    assert_type(learner.rate, Any)
+    assert_type(RemoteLearner.original(1e-3).step([1]), float)
+    assert_type(RemoteLearner.options(name="x", restarts=1)(1e-3), pl.Actor[Learner])
+    assert_type(pl.broadcast([learner], "step", [1], timeout=1.0), list[pl.Answer])
+    assert_type(Decorated().step([1]), float)
+    Decorated().step("text")  # type: ignore[arg-type]
+    pl.destroy(learner)
+    pl.destroy(7)  # type: ignore[arg-type]
+    RemoteLearner.options(tpus=1)  # type: ignore[call-arg]

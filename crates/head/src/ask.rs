@@ -8,7 +8,7 @@
 
 use crate::links::{LinkId, Peer};
 use crate::{explain, report};
-use paceline_core::head::{Status, Waits};
+use paceline_core::head::{ActorStatus, Status, Waits};
 use paceline_proto::question::{Answer, ClientQuestion, NodeQuestion, PATIENCE, Question, node_name};
 use paceline_proto::{ClientId, NodeId, TaskId};
 use serde_json::{Map, Value, json};
@@ -165,6 +165,7 @@ pub(crate) struct View<'a> {
     pub about: Map<String, Value>,
     pub status: &'a Status,
     pub waits: &'a [Waits],
+    pub actors: &'a [ActorStatus],
     /// How each peer is linked, and from where.
     pub links: &'a dyn Fn(crate::links::Peer) -> Option<crate::links::Way>,
 }

@@ -4,7 +4,7 @@
 
 use crate::ask::View;
 use crate::links::{Peer, Way};
-use paceline_core::head::{LeaseStatus, NodeStatus, Status, WorkStatus};
+use paceline_core::head::{ActorStatus, LeaseStatus, NodeStatus, Status, WorkStatus};
 use paceline_proto::question::{Answer, client_name, lease_name, node_name};
 use paceline_proto::work::End;
 use paceline_proto::{ClientId, DeathCause, Names, NodeId, Resources};
@@ -23,7 +23,32 @@ pub(crate) fn status(view: &View<'_>, parts: &BTreeMap<Peer, Answer>) -> Value {
     let leases: Vec<Value> = view.status.leases.iter().map(|entry| lease(view, entry, &ways)).collect();
     let programs: Vec<Value> =
         view.status.works.iter().map(|work| program(work, &view.status.names)).collect();
-    json!({"cluster": view.about, "nodes": nodes, "clients": clients, "leases": leases, "programs": programs})
+    let actors: Vec<Value> = view.actors.iter().map(|entry| actor(view, entry)).collect();
+    json!({
+        "cluster": view.about,
+        "nodes": nodes,
+        "clients": clients,
+        "leases": leases,
+        "programs": programs,
+        "actors": actors,
+    })
+}
+
+/// An actor that others than its owner may call.
+fn actor(view: &View<'_>, entry: &ActorStatus) -> Value {
+    let place = entry.place.map(|(node, slot, lease)| {
+        let named = view.status.nodes.iter().find(|it| it.node == node);
+        let node = named.map_or_else(|| node_name(node), |it| it.name.clone());
+        json!({"node": node, "slot": slot.0, "lease": lease_name(lease)})
+    });
+    json!({
+        "actor": format!("{:032x}", entry.actor.0),
+        "name": entry.name,
+        "owner": entry.owner.map(client_name),
+        "program": entry.program,
+        "place": place,
+        "callers": entry.visitors.iter().map(|client| client_name(*client)).collect::<Vec<_>>(),
+    })
 }
 
 /// What was submitted.

@@ -254,7 +254,9 @@ impl Service {
         }
         let about = self.steward.as_ref().map(|steward| steward.about()).unwrap_or_default();
         let (status, waits) = (self.core.status(), self.core.waits());
-        let view = View { about, status: &status, waits: &waits, links: &|peer| links.way(peer) };
+        let actors = self.core.actors();
+        let view =
+            View { about, status: &status, waits: &waits, actors: &actors, links: &|peer| links.way(peer) };
         for (asker, text) in self.gatherings.finished(clock::now(), &view) {
             links.answer(asker, text);
         }

@@ -2,13 +2,16 @@
 
 use crate::session::Session;
 use paceline_core::client::{Card, PoolId};
-use paceline_proto::ActorId;
 use paceline_proto::control::ClientToHead;
+use paceline_proto::question::Question;
+use paceline_proto::{ActorId, Work};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long the head may take to say whether a name is free, or whose it is.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How long it may take to write a program into its journal.
+const JOURNAL_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is asked again for an actor that is about to come.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -64,6 +67,20 @@ impl Session {
         };
         self.shared.state.lock().inner.act(|core, effects| core.end_actor(actor, &refused, effects));
         Err(refused)
+    }
+
+    /// Have a program run, whatever becomes of this one. When it returns, the program is in the head's journal.
+    pub fn submit_program(&self, work: Work) -> Result<String, String> {
+        self.ask(Question::Submit { work }, JOURNAL_LIMIT)
+    }
+
+    /// End an actor: one of our own, or somebody else's, who is told.
+    pub fn end_actor(&self, actor: ActorId, why: &str) {
+        if !self.shared.closed() {
+            let mut state = self.shared.state.lock();
+            state.inner.act(|core, effects| core.destroy_actor(actor, why, effects));
+            self.shared.wake_leader(&state);
+        }
     }
 
     /// Have a handle to an actor of somebody else's. Its calls name it.

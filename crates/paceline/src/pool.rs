@@ -94,13 +94,13 @@ impl Session {
         cell
     }
 
-    /// End every call of a pool that has not begun as far as is known. Says how many.
-    pub fn cancel_waiting(&self, pool: &PoolId) -> usize {
+    /// End every call of a pool that has not begun as far as is known, but for the `keep` oldest. Says how many.
+    pub fn cancel_waiting(&self, pool: &PoolId, keep: usize) -> usize {
         if self.shared.closed() {
             return 0;
         }
         let mut state = self.shared.state.lock();
-        let count = state.inner.act(|core, effects| core.cancel_waiting(pool, effects));
+        let count = state.inner.act(|core, effects| core.cancel_waiting(pool, keep, effects));
         self.shared.wake_leader(&state);
         count
     }

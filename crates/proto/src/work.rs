@@ -61,7 +61,13 @@ pub struct Command {
     pub directory: Directory,
     /// What it finds in its environment, on top of its node's.
     pub variables: Vec<(String, String)>,
+    /// What it reads on its standard input.
+    #[serde(with = "serde_bytes")]
+    pub input: Vec<u8>,
 }
+
+/// In place of a program: the Python that the node's slots are processes of.
+pub const PYTHON: &str = "{python}";
 
 /// Where a program runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -149,6 +155,7 @@ mod tests {
             arguments: vec!["python".into(), "train.py".into()],
             directory: Directory::Rather("/tmp".into()),
             variables: vec![("A".into(), "1".into())],
+            input: b"what it reads".to_vec(),
         };
         let work = Work { token: 7, name: "train".into(), start: to_bytes(&command), ..Work::default() };
         let read: Work = from_bytes(&to_bytes(&work)).unwrap();

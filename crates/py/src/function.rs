@@ -1,6 +1,7 @@
 //! A function as one session ships it.
 
 use crate::future::FutureBase;
+use crate::guest::Visit;
 use crate::map::{self, Results};
 use crate::outcome::{self, Of};
 use crate::wire::Wire;
@@ -16,6 +17,8 @@ pub struct Function {
     pub submission: Submission,
     pub name: Arc<str>,
     pub wire: Wire,
+    /// The actor of somebody else's that it is a method of is visited for as long as this is here.
+    pub visit: Option<Arc<Visit>>,
 }
 
 #[pymethods]
@@ -72,15 +75,16 @@ impl Function {
         }
     }
 
-    #[pyo3(signature = (items, star, chunksize, progress))]
+    #[pyo3(signature = (items, star, chunksize, progress, whole = false))]
     fn map<'py>(
         &self,
         items: &Bound<'py, PyAny>,
         star: bool,
         chunksize: Option<usize>,
         progress: Option<Bound<'py, PyAny>>,
+        whole: bool,
     ) -> PyResult<Bound<'py, PyList>> {
-        map::run(self, items, star, chunksize, progress.as_ref())
+        map::run(self, items, star, chunksize, progress.as_ref(), whole)
     }
 
     fn imap(

@@ -58,7 +58,13 @@ impl Group {
             wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
             within: Within::Member(member),
         };
-        Function { session: self.session.clone(), submission, name: Arc::from(name), wire: Wire::Pickle }
+        Function {
+            session: self.session.clone(),
+            submission,
+            name: Arc::from(name),
+            wire: Wire::Pickle,
+            visit: None,
+        }
     }
 
     /// Node, slot and host of each member, if they are all there.

@@ -17,6 +17,11 @@ use std::time::Duration;
 /// A handle to an actor of somebody else's. It is let go when it is closed, or forgotten.
 #[pyclass(frozen, module = "paceline._native")]
 pub struct Guest {
+    visit: Arc<Visit>,
+}
+
+/// A visit to an actor, which lasts until it is closed, or nobody has it or a function of it any more.
+pub struct Visit {
     session: Session,
     actor: ActorId,
     closed: AtomicBool,
@@ -32,9 +37,11 @@ pub fn actor_of(bytes: &[u8]) -> PyResult<ActorId> {
 impl Guest {
     pub fn new(session: Session, actor: ActorId) -> Guest {
         session.visit(actor);
-        Guest { session, actor, closed: AtomicBool::new(false) }
+        Guest { visit: Arc::new(Visit { session, actor, closed: AtomicBool::new(false) }) }
     }
+}
 
+impl Visit {
     fn leave(&self) {
         if !self.closed.swap(true, Ordering::Relaxed) {
             self.session.leave_actor(self.actor);
@@ -46,12 +53,12 @@ impl Guest {
 impl Guest {
     #[getter]
     fn closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed) || self.session.is_closed()
+        self.visit.closed.load(Ordering::Relaxed) || self.visit.session.is_closed()
     }
 
     #[getter]
     fn actor<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.actor.0.to_le_bytes())
+        PyBytes::new(py, &self.visit.actor.0.to_le_bytes())
     }
 
     #[pyo3(signature = (payload, name, *, wait, retries, retry_on, timeout, priority))]
@@ -67,24 +74,30 @@ impl Guest {
         priority: i32,
     ) -> Function {
         let submission = Submission {
-            function: self.session.define(Bytes::copy_from_slice(payload.as_bytes())),
+            function: self.visit.session.define(Bytes::copy_from_slice(payload.as_bytes())),
             shape: Shape::default(),
             retries,
             retry_on: causes(&retry_on),
             timeout: waiting::timeout(timeout).unwrap_or(Duration::ZERO),
             priority,
             wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
-            within: Within::Guest(self.actor),
+            within: Within::Guest(self.visit.actor),
         };
-        Function { session: self.session.clone(), submission, name: Arc::from(name), wire: Wire::Pickle }
+        Function {
+            session: self.visit.session.clone(),
+            submission,
+            name: Arc::from(name),
+            wire: Wire::Pickle,
+            visit: Some(self.visit.clone()),
+        }
     }
 
     fn close(&self) {
-        self.leave();
+        self.visit.leave();
     }
 }
 
-impl Drop for Guest {
+impl Drop for Visit {
     fn drop(&mut self) {
         self.leave();
     }
@@ -102,10 +115,13 @@ pub fn host(
     let actor = actor_of(actor)?;
     let card = Card { name, about, program };
     let hosted = py.detach(|| pool.session().host_actor(actor, card, pool.id()));
-    hosted.map_err(|why| {
-        let made = py
-            .import(intern!(py, "paceline.errors"))
-            .and_then(|module| module.getattr(intern!(py, "ActorRefused"))?.call1((why,)));
-        made.map_or_else(|error| error, PyErr::from_value)
-    })
+    hosted.map_err(|why| refused(py, why))
+}
+
+/// Why an actor cannot be, as Python has it.
+pub fn refused(py: Python<'_>, why: String) -> PyErr {
+    let made = py
+        .import(intern!(py, "paceline.errors"))
+        .and_then(|module| module.getattr(intern!(py, "ActorRefused"))?.call1((why,)));
+    made.map_or_else(|error| error, PyErr::from_value)
 }

@@ -120,6 +120,7 @@ pub fn run<'py>(
     star: bool,
     chunksize: Option<usize>,
     progress: Option<&Bound<'py, PyAny>>,
+    whole: bool,
 ) -> PyResult<Bound<'py, PyList>> {
     let py = items.py();
     let ours = chunksize.is_none();
@@ -138,7 +139,7 @@ pub fn run<'py>(
         submission.retries = 0;
     }
     let results = PyList::empty(py);
-    drive(function, &submission, &mut feeder, &results, progress)?;
+    drive(function, &submission, &mut feeder, &results, progress, whole)?;
     Ok(results)
 }
 
@@ -163,15 +164,17 @@ fn drive<'py>(
     feeder: &mut Feeder,
     results: &Bound<'py, PyList>,
     progress: Option<&Bound<'py, PyAny>>,
+    whole: bool,
 ) -> PyResult<()> {
     let batch = Batch::new(true);
-    let ended = collect(function, submission, feeder, &batch, results, progress);
+    let ended = collect(function, submission, feeder, &batch, results, progress, whole);
     if ended.is_err() {
         function.session.cancel_batch(&batch);
     }
     ended
 }
 
+/// With `whole`, a task that fails ends nothing: the first error is raised when all have ended.
 fn collect<'py>(
     function: &Function,
     submission: &Submission,
@@ -179,16 +182,24 @@ fn collect<'py>(
     batch: &Arc<Batch>,
     results: &Bound<'py, PyList>,
     progress: Option<&Bound<'py, PyAny>>,
+    whole: bool,
 ) -> PyResult<()> {
     let py = results.py();
     let mut ready = Vec::new();
     let mut taken = 0;
+    let mut failed = None;
     loop {
         let under_way = feeder.fed as usize - batch.done();
         if !feeder.exhausted && under_way < AHEAD && (under_way == 0 || function.session.has_room()) {
             // Large chunks one by one: the first slot starts while the second chunk is encoded.
             let count = if feeder.chunksize > FEED { 1 } else { FEED };
-            feeder.feed(py, &function.session, submission, batch, count)?;
+            match feeder.feed(py, &function.session, submission, batch, count) {
+                Err(error) if whole && error.is_instance_of::<PyException>(py) => {
+                    feeder.exhausted = true;
+                    failed.get_or_insert(error);
+                }
+                fed => fed?,
+            }
             if feeder.chunksize > 1 || under_way < AHEAD / 2 {
                 continue;
             }
@@ -210,7 +221,10 @@ fn collect<'py>(
                     (Some(items), Outcome::Lost(how)) if runs_again(&how) => {
                         one_by_one(function, items.bind(py), feeder.star, results, progress)?;
                     }
-                    (_, outcome) => append(function, results, outcome, feeder.chunksize > 1)?,
+                    (_, outcome) => match append(function, results, outcome, feeder.chunksize > 1) {
+                        Err(error) if whole => drop(failed.get_or_insert(error)),
+                        appended => appended?,
+                    },
                 }
             }
             if let Some(progress) = progress {
@@ -220,7 +234,7 @@ fn collect<'py>(
         }
         let fed = feeder.fed as usize;
         if feeder.exhausted && taken == fed {
-            return Ok(());
+            return failed.map_or(Ok(()), Err);
         }
         // With input left, be back before the slots run dry; without, when all is done or there is news to show.
         let target = match (feeder.exhausted, progress) {
@@ -242,7 +256,7 @@ fn one_by_one<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<()> {
     let submission = Submission { retries: function.submission.retries - 1, ..function.submission };
-    drive(function, &submission, &mut Feeder::new(items, star, function.wire, 1)?, results, progress)
+    drive(function, &submission, &mut Feeder::new(items, star, function.wire, 1)?, results, progress, false)
 }
 
 fn append(function: &Function, results: &Bound<'_, PyList>, outcome: Outcome, chunk: bool) -> PyResult<()> {

@@ -6,7 +6,7 @@ use paceline::{
     ActorDied, Charge, DeathCause, GroupLost, Lost, LostCause, MemoryUse, NotStarted, OutOfMemory, Outcome,
     PoolBroken, Session, StartError, Stored, TaskId,
 };
-use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -123,7 +123,8 @@ pub fn resolve_item<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyRe
 
 /// The error for a result that came and cannot be read.
 fn unreadable(py: Python<'_>, error: PyErr, of: &Of<'_>) -> PyErr {
-    if !error.is_instance_of::<PyException>(py) {
+    // Even an exit: what comes back must not end its caller. But Ctrl-C is what it is.
+    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
         return error;
     }
     let made = py.import(intern!(py, "paceline._outcome")).and_then(|module| {

@@ -2,7 +2,7 @@
 
 use crate::values::{self, Root};
 use bytes::Bytes;
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -116,7 +116,8 @@ fn each<'py>(
 
 /// The error for arguments that were sent and cannot be read.
 fn unreadable(py: Python<'_>, error: PyErr) -> PyErr {
-    if !error.is_instance_of::<PyException>(py) {
+    // Even an exit: it is no end that the function asked for. But Ctrl-C, and what stops a task, are what they are.
+    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
         return error;
     }
     let made = py

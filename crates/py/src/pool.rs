@@ -7,7 +7,7 @@ use crate::outcome::{self, Of};
 use crate::session::causes;
 use crate::waiting;
 use crate::wire::Wire;
-use paceline::{Bytes, Cell, HistoryFull, PoolId, Session, Standing, Submission, TaskId, Waiter, Within};
+use paceline::{Bytes, Cell, HistoryFull, Notice, PoolId, Session, Standing, Submission, TaskId, Waiter, Within};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -26,12 +26,14 @@ pub struct Pool {
     prepared: AtomicU32,
     /// Something was submitted or waited for.
     used: AtomicBool,
+    /// Nothing more will be submitted.
+    finished: AtomicBool,
 }
 
 impl Pool {
     pub fn new(session: Session, id: PoolId) -> Pool {
-        let (closed, prepared, used) = Default::default();
-        Pool { session, id, closed, prepared, used }
+        let (closed, prepared, used, finished) = Default::default();
+        Pool { session, id, closed, prepared, used, finished }
     }
 
     pub fn session(&self) -> &Session {
@@ -147,7 +149,13 @@ impl Pool {
             wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
             within: Within::Pool(self.id.number),
         };
-        Function { session: self.session.clone(), submission, name: Arc::from(name), wire: Wire::Pickle }
+        Function {
+            session: self.session.clone(),
+            submission,
+            name: Arc::from(name),
+            wire: Wire::Pickle,
+            visit: None,
+        }
     }
 
     /// Node, slot, and whether it has run all standing calls.
@@ -180,8 +188,9 @@ impl Pool {
         guest::host(py, self, actor, name, about, program)
     }
 
-    fn cancel_waiting(&self) -> usize {
-        self.session.cancel_waiting(&self.id)
+    #[pyo3(signature = (keep=0))]
+    fn cancel_waiting(&self, keep: usize) -> usize {
+        self.session.cancel_waiting(&self.id, keep)
     }
 
     /// What has broken the pool.
@@ -192,6 +201,7 @@ impl Pool {
     }
 
     fn finish(&self) {
+        self.finished.store(true, Ordering::Relaxed);
         self.session.finish_pool(&self.id);
     }
 
@@ -216,7 +226,15 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.give_back();
+        if !self.finished.load(Ordering::Relaxed) || self.closed() {
+            return self.give_back();
+        }
+        // What was submitted still runs.
+        let (session, id) = (self.session.clone(), self.id);
+        let close: Notice = Box::new(move || session.close_pool(&id));
+        if let Err(close) = self.session.pool_drained(&self.id).on_done(close) {
+            close();
+        }
     }
 }
 

@@ -11,10 +11,11 @@ use paceline::{
     Bytes, Limits, Part, PoolSpec, ProgramId, Resources, RetryOn, Rule, Shape, Submission, Within, embedded,
     exchange, hardware,
 };
-use paceline_proto::PlacementId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
 use paceline_proto::placement::Order;
+use paceline_proto::work::{self, Command, Directory};
+use paceline_proto::{PlacementId, Work};
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -217,7 +218,7 @@ impl Session {
         let shape = Shape { needs, program, placement };
         let within = Within::Any;
         let submission = Submission { function, shape, retries, retry_on, timeout, priority, wait, within };
-        Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire })
+        Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire, visit: None })
     }
 
     #[pyo3(signature = (size, *, cpus, gpus, memory, resources, placement))]
@@ -261,6 +262,36 @@ impl Session {
         let program = ProgramId::OWN;
         let spec = PoolSpec { size, eager, once, restarts, calls_per_slot, history, needs, program, rule };
         Ok(Pool::new(self.inner.clone(), self.inner.open_pool(spec)))
+    }
+
+    /// Have a program run, whatever becomes of this one.
+    #[pyo3(signature = (name, arguments, *, directory, variables, input, restarts))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
+    fn submit_program(
+        &self,
+        py: Python<'_>,
+        name: String,
+        arguments: Vec<String>,
+        directory: String,
+        variables: Vec<(String, String)>,
+        input: Vec<u8>,
+        restarts: u32,
+    ) -> PyResult<()> {
+        let directory = Directory::Rather(directory);
+        let start = work::to_bytes(&Command { arguments, directory, variables, input });
+        let mut token = [0; 16];
+        embedded::fill_random(&mut token).map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let token = u128::from_le_bytes(token);
+        let (needs, resources) = (Resources::default(), Vec::new());
+        let work = Work { token, name, needs, resources, restarts, start };
+        let submitted = py.detach(|| self.inner.submit_program(work));
+        submitted.map(drop).map_err(|why| guest::refused(py, why))
+    }
+
+    /// End an actor, whoever has it.
+    fn actor_gone(&self, actor: &[u8], why: &str) -> PyResult<()> {
+        self.inner.end_actor(guest::actor_of(actor)?, why);
+        Ok(())
     }
 
     /// A handle to an actor of somebody else's.

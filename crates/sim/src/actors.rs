@@ -48,7 +48,11 @@ impl Sim {
         if others.is_empty() {
             return;
         }
-        let actor = self.random.pick(&others);
+        // One that has a place is called more often: there is more to go wrong.
+        let placed: Vec<usize> =
+            others.iter().filter(|at| self.actors[**at].lease.is_some()).copied().collect();
+        let some = if placed.is_empty() || self.random.percent(20) { others } else { placed };
+        let actor = self.random.pick(&some);
         if !self.actors[actor].visitors.contains(&client) {
             self.actors[actor].visitors.insert(client);
             let id = self.actors[actor].id;

@@ -68,7 +68,7 @@ impl Sim {
         // Drawn apart, so that a seed's cluster and faults are the same with and without.
         let mut apart = Random::new(seed ^ 0xd7u64 << 56);
         let works = apart.percent(50) && !plan.has_rivals();
-        sim.load.actors = Random::new(seed ^ 0xacu64 << 56).pick(&[0, 10, 40]);
+        sim.load.actors = Random::new(seed ^ 0xacu64 << 56).pick(&[0, 20, 60]);
         plan.full_disk = if works { apart.pick(&[0, 0, 5]) } else { 0 };
         sim.start_faults(plan);
         if works {

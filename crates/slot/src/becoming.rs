@@ -9,7 +9,9 @@ use crate::THREAD_COUNTS;
 use paceline_net::signals;
 use paceline_proto::Resources;
 use paceline_proto::work::{self, Command, Directory};
-use std::io;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io::{self, Seek, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
@@ -42,8 +44,17 @@ fn become_program(
     let Some((program, arguments)) = command.arguments.split_first() else {
         return (126, "there is no program to run".into());
     };
+    // A slot of Python was started as the interpreter that its node was told to use.
+    let python = std::env::args().next().filter(|_| program == work::PYTHON);
+    let program = python.as_ref().unwrap_or(program);
     let mut process = std::process::Command::new(program);
     process.args(arguments);
+    if !command.input.is_empty() {
+        match input(&command.input) {
+            Ok(file) => drop(process.stdin(file)),
+            Err(error) => return (126, format!("{program} cannot be given its input: {error}")),
+        }
+    }
     match &command.directory {
         Directory::Only(path) if !Path::new(path).is_dir() => {
             return (126, format!("{program} cannot be run in {path}: this machine has no such directory"));
@@ -61,6 +72,14 @@ fn become_program(
     let error = process.exec();
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     (code, format!("{program} cannot be run: {error}"))
+}
+
+/// A file with these bytes that has no name, to be read from its beginning.
+fn input(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"paceline-input", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Where a program runs that has no better place.

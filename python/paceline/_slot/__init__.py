@@ -37,6 +37,9 @@ EXPORTED = b"E"  # module, zero byte, the name it is exported by
 CONSTRUCTOR = b"N"  # how many calls may overlap, zero byte, the payload of a class
 METHOD = b"M"  # a class, zero byte, the name of a method of the object here
 
+# A line that says: what this slot writes from here on has no prefix.
+PLAINLY = b"\0paceline: plainly\n"
+
 _own_path: list[str] = []
 
 number: int | None = None

@@ -55,7 +55,7 @@ def assemble(
     return error
 
 
-def unreadable(error: Exception) -> Exception:
+def unreadable(error: BaseException) -> Exception:
     """The error for arguments that arrived here and cannot be read. `error` says why."""
     from paceline.errors import UNREADABLE, ArgumentNotSerializable
 

@@ -83,8 +83,17 @@ def original(module_name: str, qualified_name: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A remote function's original; anything else as it is."""
+    """The original of a remote function or class; anything else as it is."""
+    value = plain_class(value)
     remote: Any = sys.modules.get("paceline._remote")
     if remote is not None and isinstance(value, (remote.RemoteFunction, remote.RemoteMethod)):
+        return value.original
+    return value
+
+
+def plain_class(value: Any) -> Any:
+    """A remote class's original; anything else as it is."""
+    classes: Any = sys.modules.get("paceline._actor_class")
+    if classes is not None and isinstance(value, classes.ActorClass):
         return value.original
     return value

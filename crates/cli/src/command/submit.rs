@@ -111,7 +111,8 @@ fn work(args: &Submit) -> Result<Work, Failure> {
             .and_then(|path| path.into_os_string().into_string().ok())
             .map_or(Directory::Any, Directory::Rather),
     };
-    let command = Command { arguments: args.program.clone(), directory, variables: variables(&args.env)? };
+    let (arguments, variables) = (args.program.clone(), variables(&args.env)?);
+    let command = Command { arguments, directory, variables, input: Vec::new() };
     let start = work::to_bytes(&command);
     if start.len() > LONGEST_RECORD {
         let size = start.len();

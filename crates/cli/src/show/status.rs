@@ -30,7 +30,7 @@ pub fn summary(status: &Value) -> String {
     parts.join("  ")
 }
 
-/// Tables of nodes, clients and programs.
+/// Tables of nodes, clients, programs and actors.
 pub fn details(status: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     let text = |value: &Value| match value {
@@ -80,6 +80,20 @@ pub fn details(status: &Value) -> Vec<String> {
             ]
         });
         lines.extend(indented(&["  program", "state", "node", "restarted", ""], rows.collect()));
+    }
+    let actors = list(status, "actors");
+    if !actors.is_empty() {
+        let rows = actors.iter().map(|actor| {
+            let place = &actor["place"];
+            vec![
+                text(if actor["name"].is_null() { &actor["actor"] } else { &actor["name"] }),
+                text(if actor["program"].is_null() { &actor["owner"] } else { &actor["program"] }),
+                text(&place["node"]),
+                text(&place["slot"]),
+                actor["callers"].as_array().map_or(0, Vec::len).to_string(),
+            ]
+        });
+        lines.extend(indented(&["  actor", "owner", "node", "slot", "callers"], rows.collect()));
     }
     lines
 }

@@ -6,7 +6,8 @@
 //! * GC-1: a call runs once or not at all: when the lease ends, what had begun ends with a word that says so. What had not
 //!   waits for the actor to be rebuilt, or for the word that it is gone.
 //! * GC-2: a visit lasts as long as somebody has a handle to the actor or waits for a call of its.
-//! * GC-3: the head knows of every actor of ours under which lease it lives, as soon as we do.
+//! * GC-3: the head knows of every actor of ours under which lease it lives, as soon as we do; that one is gone is said on
+//!   every link until the head has said that it heard.
 
 use super::lease::{InFlight, Lease};
 use super::queue::Kind;
@@ -147,7 +148,6 @@ impl<Ticket: Clone> Client<Ticket> {
         for (&actor, own) in &self.guests.own {
             out.push(Effect::ToHead(own.said(actor)));
         }
-        self.guests.own.retain(|_, own| own.gone.is_none());
     }
 
     pub(super) fn on_visiting(
@@ -177,6 +177,13 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     pub(super) fn on_actor_gone(&mut self, actor: ActorId, why: String, out: &mut Vec<Effect<Ticket>>) {
+        match self.guests.own.get(&actor) {
+            // The head knows that it is gone.
+            Some(own) if own.gone.is_some() => drop(self.guests.own.remove(&actor)),
+            // Somebody else wants it to end.
+            Some(_) => return self.destroy_actor(actor, &why, out),
+            None => {}
+        }
         let Some(visit) = self.guests.visits.get_mut(&actor) else { return };
         visit.state = State::Gone(why.clone().into());
         let queue = visit.queue;
@@ -298,7 +305,8 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// The actor lives under another lease now, or under none.
     pub fn move_actor(&mut self, actor: ActorId, lease: Option<LeaseId>, out: &mut Vec<Effect<Ticket>>) {
-        if let Some(own) = self.guests.own.get_mut(&actor).filter(|own| own.lease != lease) {
+        let own = self.guests.own.get_mut(&actor).filter(|own| own.lease != lease && own.gone.is_none());
+        if let Some(own) = own {
             own.lease = lease;
             out.push(Effect::ToHead(own.said(actor)));
         }
@@ -307,10 +315,22 @@ impl<Ticket: Clone> Client<Ticket> {
     /// The actor is no more.
     pub fn end_actor(&mut self, actor: ActorId, why: &str, out: &mut Vec<Effect<Ticket>>) {
         let Some(own) = self.guests.own.get_mut(&actor) else { return };
-        own.gone = Some(why.to_owned());
-        out.push(Effect::ToHead(own.said(actor)));
-        if self.head.is_up() {
-            self.guests.own.remove(&actor);
+        if own.gone.is_none() {
+            own.gone = Some(why.to_owned());
+            out.push(Effect::ToHead(own.said(actor)));
+        }
+    }
+
+    /// Somebody wants the actor to end. If it is not ours, its owner hears of it.
+    pub fn destroy_actor(&mut self, actor: ActorId, why: &str, out: &mut Vec<Effect<Ticket>>) {
+        if !self.guests.own.contains_key(&actor) {
+            let gone = Some(why.to_owned());
+            let own = Own { name: None, about: Vec::new(), program: None, lease: None, gone };
+            return out.push(Effect::ToHead(own.said(actor)));
+        }
+        match self.guests.hosts.iter().find(|(_, hosted)| **hosted == actor) {
+            Some((&queue, _)) => self.destroy_pool(queue, out),
+            None => self.end_actor(actor, why, out),
         }
     }
 

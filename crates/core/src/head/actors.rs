@@ -126,10 +126,19 @@ impl Head {
             return;
         }
         let known = self.actors.all.get(&id);
-        if known.is_some_and(|actor| actor.owner.is_some_and(|owner| owner != from)) {
+        // A program that comes back is started again only when the one before is no more.
+        let back = known.is_some_and(|actor| actor.program.is_some() && actor.program == program);
+        let owner = known.and_then(|actor| actor.owner).filter(|owner| *owner != from && !back);
+        if let Some(owner) = owner {
+            // Not its to say; but it may wish for the end.
+            if let Some(why) = gone {
+                self.tell_client(owner, HeadToClient::ActorGone { actor: id, why }, out);
+            }
             return;
         }
         if let Some(why) = gone {
+            // It says so until it hears that this was heard.
+            self.tell_client(from, HeadToClient::ActorGone { actor: id, why: why.clone() }, out);
             return self.end_actor(id, why);
         }
         if let Some(refused) = self.refuse_actor(id, name.as_deref(), &about) {
@@ -345,7 +354,7 @@ impl Head {
         let actor = self.actors.all.get_mut(&id).expect("AC-1: a guest visits an actor");
         let visit = actor.visits.get_mut(&client).expect("AC-1: a guest has its visit");
         let guest = visit.guest.take().expect("AC-1: a visit has its guest");
-        if !guest.placed && !guest.again {
+        if death.is_some() || !guest.placed && !guest.again {
             // Whatever hosted the actor there does so no more, and the word of that is on its way.
             visit.refused = Some(guest.host);
         }
@@ -460,9 +469,24 @@ impl Head {
         let late = |actor: &Actor| actor.unknown_until.is_some_and(|at| at <= now);
         let late: Vec<ActorId> =
             self.actors.all.iter().filter(|(_, actor)| late(actor)).map(|(&id, _)| id).collect();
+        if !late.is_empty() && self.expects_actors() {
+            // It may be one of a program that is about to be started again.
+            let until = now + self.config.heartbeat * BEATS;
+            for id in late {
+                self.actors.all.get_mut(&id).expect("listed just now").unknown_until = Some(until);
+            }
+            return self.no_later_than(until);
+        }
         for id in late {
             self.end_actor(id, "nobody in this cluster has such an actor; its owner has ended".into());
         }
+    }
+
+    /// Whether a program is there that keeps an actor, and has not said so yet.
+    fn expects_actors(&self) -> bool {
+        let said: BTreeSet<&str> =
+            self.actors.all.values().filter_map(|actor| actor.program.as_deref()).collect();
+        self.works.names().any(|name| name.starts_with(PREFIX) && !said.contains(name))
     }
 
     /// Bring about what the state of things asks for (AC-3).
@@ -632,5 +656,8 @@ impl Actor {
 
 /// What the program is called that keeps a detached actor of this name.
 pub fn program_of(name: &str) -> String {
-    format!("actor.{name}")
+    format!("{PREFIX}{name}")
 }
+
+/// Programs of such names keep actors.
+const PREFIX: &str = "actor.";

@@ -155,6 +155,11 @@ impl<Ticket: Clone> Client<Ticket> {
         self.pools.nonces.push(pool.nonce);
     }
 
+    /// The actor that this pool is has to end; what is submitted to it from now on is cancelled.
+    pub(super) fn destroy_pool(&mut self, key: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
+        self.break_pool(key, Outcome::Cancelled, out);
+    }
+
     /// Nothing more will be submitted: slots go back as they run dry.
     pub fn finish_pool(&mut self, id: &PoolId, out: &mut Vec<Effect<Ticket>>) {
         let Some(key) = self.pool_key(id) else { return };
@@ -198,13 +203,17 @@ impl<Ticket: Clone> Client<Ticket> {
         self.pool_changed(key, out);
     }
 
-    /// End every call of the pool that has not begun as far as is known. Says how many.
-    pub fn cancel_waiting(&mut self, id: &PoolId, out: &mut Vec<Effect<Ticket>>) -> usize {
+    /// End every call of the pool that has not begun as far as is known, but for the `keep` oldest that have not ended. Says
+    /// how many.
+    pub fn cancel_waiting(&mut self, id: &PoolId, keep: usize, out: &mut Vec<Effect<Ticket>>) -> usize {
         let Some(shape) = self.pool_key(id) else { return 0 };
-        let waits = |task: &Task<Ticket>| task.shape == shape && task.ticket.is_some() && !task.started;
-        let waiting = self.tasks.iter().filter(|(_, task)| waits(task));
-        let waiting: Vec<(TaskKey, TaskId)> = waiting.map(|(key, task)| (TaskKey(key), task.id)).collect();
-        waiting.into_iter().filter(|(key, id)| self.cancel(*key, *id, false, out)).count()
+        let ours = |task: &Task<Ticket>| task.shape == shape && task.ticket.is_some();
+        let ours = self.tasks.iter().filter(|(_, task)| ours(task));
+        let mut ours: Vec<(TaskId, TaskKey, bool)> =
+            ours.map(|(key, task)| (task.id, TaskKey(key), task.started)).collect();
+        ours.sort_unstable_by_key(|(id, ..)| *id);
+        let waiting = ours.into_iter().skip(keep).filter(|(.., started)| !started);
+        waiting.filter(|(id, key, _)| self.cancel(*key, *id, false, out)).count()
     }
 
     /// How whatever is submitted to the pool ends, if it is broken.

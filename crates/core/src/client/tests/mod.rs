@@ -8,6 +8,7 @@ mod cancel;
 mod deaths;
 mod demand;
 mod group;
+mod guests;
 mod links;
 mod order;
 mod pool;

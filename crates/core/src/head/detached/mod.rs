@@ -558,6 +558,12 @@ impl Head {
 }
 
 impl Works {
+    /// What is called what and has not ended.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let live = self.live.values().filter(|entry| !matches!(entry.stage, Stage::Ending(_)));
+        live.map(|entry| &*entry.work.name)
+    }
+
     /// Whether there is work of this name that has not ended.
     pub(super) fn lives(&self, name: &str) -> bool {
         self.live.values().any(|entry| entry.work.name == name && !matches!(entry.stage, Stage::Ending(_)))

@@ -1,5 +1,6 @@
 //! A head with a hand on its clock, for the tests.
 
+mod actors;
 mod detached;
 mod families;
 mod fencing;

@@ -2,6 +2,7 @@
 
 mod blocked;
 mod devices;
+mod guests;
 mod leaving;
 mod links;
 mod memory;
