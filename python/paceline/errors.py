@@ -466,7 +466,7 @@ class HistoryFull(PacelineError):
         self.limit = limit
         super().__init__(
             f"{call or 'an update'} does not fit: the updates of the pool take {_bytes(size)} of {_bytes(limit)}",
-            hint="give the class get_state and set_state, so that they stand for all updates before; or say replaces=key "
+            hint="give the class get_state and set_state, which then stand for all updates before; or say replaces=key "
             "where an update makes earlier ones void; or raise update_history=",
         )
 
