@@ -61,9 +61,7 @@ use head::HeadLink;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{
-    ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, Start, TaskId,
-};
+use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, Start, TaskId};
 use pool::Pools;
 use shapes::Shapes;
 use sharing::Sharing;
