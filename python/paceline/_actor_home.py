@@ -131,7 +131,7 @@ class Home:
 
     def destroy(self) -> None:
         if self.ended is None:
-            self.function(objects.LEAVE).submit((), {})
+            self.session.actor_gone(self.identity, "it was destroyed")
             self.ended = "it was destroyed"
 
 
