@@ -1,5 +1,5 @@
-"""The same as bars 2 and 3 for the faces of the standard library: `pl.Pool` against `multiprocessing.Pool`, `pl.Executor`
-against `ProcessPoolExecutor`."""
+"""The same as bars 2 and 3 for the faces of the standard library: `pl.Pool` against `multiprocessing.Pool`, and
+`pl.Executor` against `ProcessPoolExecutor`."""
 
 from collections.abc import Iterator
 from typing import Any

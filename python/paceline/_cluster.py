@@ -225,7 +225,10 @@ class Cluster(_Holder):
             _follow()
         if session is None or _slot.number is not None:
             return 0  # a slot's session is there for the tasks to come
-        return session.close()
+        cancelled = session.close()
+        if not _open and (output := sys.modules.get("paceline._output")) is not None:
+            output.forget()
+        return cancelled
 
 
 def connect(

@@ -12,7 +12,6 @@ from paceline import _slot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import TextIO
 
 STDOUT = 1
@@ -35,10 +34,18 @@ def emit(slot: int, stream: int, text: bytes) -> None:
         if target is None:
             return
         lines = text.decode("utf-8", "replace").removesuffix("\n").split("\n")
-        _write(target, "".join(_prefixed(slot, stream, target, lines)))
+        if _slot.PLAINLY in text:
+            lines = _after_mark(slot, stream, target, lines)
+        prefix = "" if (slot, stream) in _plain else _prefix(slot, target)
+        _write(target, "".join([f"{prefix}{line}\n" for line in lines]))
     except Exception:
         # A closed or broken terminal must not end the thread that also runs everybody's callbacks.
         return
+
+
+def forget() -> None:
+    """No cluster is open any more: slots of the next one have the same numbers again."""
+    _plain.clear()
 
 
 def warn(text: str) -> None:
@@ -50,14 +57,13 @@ def warn(text: str) -> None:
         return  # as above
 
 
-def _prefixed(slot: int, stream: int, target: TextIO, lines: list[str]) -> Iterator[str]:
-    prefix = "" if (slot, stream) in _plain else _prefix(slot, target)
-    for line in lines:
-        if line == PLAINLY:
-            _plain.add((slot, stream))
-            prefix = ""
-        else:
-            yield f"{prefix}{line}\n"
+def _after_mark(slot: int, stream: int, target: TextIO, lines: list[str]) -> list[str]:
+    """Write what came before the slot asked for no prefix, and return the rest."""
+    at = lines.index(PLAINLY)
+    if at:
+        _write(target, "".join([f"{_prefix(slot, target)}{line}\n" for line in lines[:at]]))
+    _plain.add((slot, stream))
+    return [line for line in lines[at:] if line != PLAINLY]
 
 
 def _prefix(slot: int, target: TextIO) -> str:

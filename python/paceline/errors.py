@@ -442,6 +442,19 @@ class ActorRefused(PacelineError, ValueError):
         super().__init__(message)
 
 
+class NoSuchActor(PacelineError, LookupError):
+    """No actor of this name is in the cluster."""
+
+    code = "no-such-actor"
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        super().__init__(
+            f"there is no actor of the name {name!r} in this cluster",
+            hint="Class.options(name=...)(...) makes one; it ends with its owner, unless it is detached=True",
+        )
+
+
 class HistoryFull(PacelineError):
     """The updates that slots which come later must run take more room than they may."""
 

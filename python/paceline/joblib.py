@@ -67,6 +67,7 @@ class PacelineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         options = {**self.backend_kwargs, **options}
         mapping = {name: options.pop(name) for name in MAPPING if name in options}
+        options.pop("context", None)  # how `multiprocessing` would start processes
         cluster = _cluster.current_or_new()
         self.parallel = parallel
         self._executor = _reused(cluster, n_jobs, self._threads(n_jobs), options)

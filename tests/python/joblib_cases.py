@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import joblib
 import numpy as np
 from joblib import Parallel, delayed
 
@@ -163,8 +162,7 @@ def arrays_to_write_to() -> Any:
 
 
 def threads_of_libraries() -> Any:
-    with joblib.parallel_config(inner_max_num_threads=1):
-        return Parallel(n_jobs=2)(delayed(threads)() for _ in range(4))
+    return Parallel(n_jobs=2)(delayed(threads)() for _ in range(4))
 
 
 def grid_search() -> Any:

@@ -63,6 +63,11 @@ def test_all_cpus_of_the_cluster_are_minus_one(cluster: pl.Cluster) -> None:
         assert joblib.effective_n_jobs(5) == 5
 
 
+def test_libraries_may_be_given_more_threads(cluster: pl.Cluster) -> None:
+    with joblib.parallel_config("paceline", n_jobs=2, inner_max_num_threads=3):
+        assert set(joblib.Parallel()(joblib.delayed(joblib_cases.threads)() for _ in range(4))) == {"3"}
+
+
 def test_an_error_ends_what_still_runs(cluster: pl.Cluster) -> None:
     begun = time.monotonic()
     with joblib.parallel_config("paceline", n_jobs=2), pytest.raises(ZeroDivisionError):

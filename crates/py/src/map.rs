@@ -222,7 +222,9 @@ fn collect<'py>(
                         one_by_one(function, items.bind(py), feeder.star, results, progress)?;
                     }
                     (_, outcome) => match append(function, results, outcome, feeder.chunksize > 1) {
-                        Err(error) if whole => drop(failed.get_or_insert(error)),
+                        Err(error) if whole => {
+                            failed.get_or_insert(error);
+                        }
                         appended => appended?,
                     },
                 }
