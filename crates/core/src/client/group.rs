@@ -155,7 +155,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some(group) = self.groups.open.get_mut(&base) else { return };
         group.state = State::Whole;
         let members = group.members.clone();
-        self.shapes[base].crowded = false;
+        self.shapes.crowded.remove(&base);
         self.want(base, 0, out);
         for member in members {
             self.shapes[member].gated = false;

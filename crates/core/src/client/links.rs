@@ -24,9 +24,8 @@ impl<Ticket: Clone> Client<Ticket> {
         let shape = granted.shape;
         let key = LeaseKey(self.leases.insert(granted));
         self.lease_keys.insert(lease, key);
-        let queue = &mut self.shapes[shape];
-        queue.crowded = false;
-        queue.leases.push(key);
+        self.shapes.crowded.remove(&shape);
+        self.shapes[shape].leases.push(key);
         out.push(Effect::Open { key, lease, node, secret });
         self.note_down(now, key, out);
         if let Some(group) = group {

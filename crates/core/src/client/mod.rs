@@ -292,7 +292,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.wake = None;
         }
         for shape in self.shapes.keys() {
-            if self.shapes[shape].is_pool() {
+            if self.shapes[shape].is_stirred() {
                 self.fill(now, shape, out);
                 self.release_dry(shape, out);
                 self.pool_changed(shape, out);
