@@ -22,6 +22,12 @@ const NODE: NodeId = NodeId(1);
 /// The control thread's stack; it calls nothing deep.
 const STACK: usize = 512 << 10;
 
+/// Head and node are one thread, so one that is not heard of in time is only busy, and so is the other: starting a thousand
+/// slots on a machine that has other things to do takes its time. Nobody would open their link again.
+const SILENCE: Duration = Duration::from_secs(3600);
+/// The same in heartbeats.
+const BEATS: u32 = 1800;
+
 /// The parts bound their own ends to less than this together.
 const SHUTDOWN_LIMIT: Duration = Duration::from_millis(2500);
 
@@ -87,7 +93,8 @@ impl Embedded {
         let (cluster, secret) = random.split_first_chunk::<16>().expect("it is longer");
         let secret: [u8; 32] = secret.try_into().expect("the rest is as long");
         let cluster = ClusterId(u128::from_le_bytes(*cluster));
-        let (head_service, head) = paceline_head::service(head::Config::new(cluster, Epoch(1), secret));
+        let head_config = head::Config { beats: BEATS, ..head::Config::new(cluster, Epoch(1), secret) };
+        let (head_service, head) = paceline_head::service(head_config);
         let settings = hardware::Settings {
             cpus: Some(config.cpus as f64),
             gpus: config.gpus,
@@ -100,6 +107,8 @@ impl Embedded {
             name: config.name.clone(),
             facts: Facts { resources: config.resources, ..Facts::default() },
             spares: config.spares,
+            beats: BEATS,
+            head_lost: SILENCE,
             ..node::Config::new(NODE, Incarnation(1), config.more)
         };
         machine.describe(&mut node_config).map_err(refused)?;

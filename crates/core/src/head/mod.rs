@@ -80,6 +80,8 @@ pub struct Config {
     /// Makes lease ids that nobody can guess. Another one at each start.
     pub secret: [u8; 32],
     pub heartbeat: Duration,
+    /// How long silence may last, in heartbeats, before a node counts as lost.
+    pub beats: u32,
     /// A client that was not heard of for this long has lost its leases.
     pub client_lost: Duration,
     /// A node that is gone is still counted on for this long when a request is judged impossible.
@@ -99,6 +101,7 @@ impl Config {
             epoch,
             secret,
             heartbeat: Duration::from_secs(2),
+            beats: BEATS,
             client_lost: Duration::from_secs(30),
             head_lost: Duration::from_secs(60),
             settle: Duration::ZERO,

@@ -68,7 +68,7 @@ impl Head {
         });
         node.link = NodeLink::Up { heard: now };
         self.note_room(id);
-        self.no_later_than(now + self.config.heartbeat * BEATS);
+        self.no_later_than(now + self.config.heartbeat * self.config.beats);
         self.tell_node(
             id,
             HeadToNode::Welcome { cluster: self.config.cluster, epoch: self.config.epoch },
@@ -191,7 +191,7 @@ impl Head {
 
     pub(super) fn give_up_nodes(&mut self, now: Tick, out: &mut Vec<Effect>) {
         self.departed.retain(|_, departed| departed.until > now);
-        let silence = self.config.heartbeat * BEATS;
+        let silence = self.config.heartbeat * self.config.beats;
         let mut lost = Vec::new();
         let mut next: Option<Tick> = self.departed.values().map(|departed| departed.until).min();
         for (&id, node) in &self.nodes {

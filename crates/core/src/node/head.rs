@@ -138,7 +138,7 @@ impl Node {
     /// When the link that is up counts as dead.
     fn silent_at(&self) -> Option<Tick> {
         let HeadLink::Up { since, .. } = self.head else { return None };
-        Some(self.fresh.map_or(since, |fresh| fresh.max(since)) + self.config.heartbeat * BEATS)
+        Some(self.fresh.map_or(since, |fresh| fresh.max(since)) + self.config.heartbeat * self.config.beats)
     }
 
     fn head_lost(&self) -> Duration {

@@ -76,6 +76,8 @@ pub struct Config {
     /// Generic slots kept ready beyond the CPUs.
     pub spares: u64,
     pub heartbeat: Duration,
+    /// How long its head may be silent, in heartbeats, before the link counts as dead.
+    pub beats: u32,
     /// Without its head for this long, the node ends what runs. At least a few heartbeats.
     pub head_lost: Duration,
     /// Then it ends itself, too.
@@ -111,6 +113,7 @@ impl Config {
             memory: MemoryBound::Machine,
             spares: 0,
             heartbeat: Duration::from_secs(2),
+            beats: BEATS,
             head_lost: Duration::from_secs(60),
             ends_without_head: false,
             warm: Duration::from_secs(10),
