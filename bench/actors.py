@@ -36,7 +36,7 @@ def paceline_actor() -> Iterator[tuple[Callable[[Any], Any], Callable[[int], Non
 
 @contextlib.contextmanager
 def ray_actor() -> Iterator[tuple[Callable[[Any], Any], Callable[[int], None]]]:
-    import ray
+    import ray  # type: ignore[import-not-found, unused-ignore]
 
     ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     actor = ray.remote(Echo).remote()
@@ -93,27 +93,17 @@ def made(pl: Any, count: int) -> dict[str, float]:
     assert [future.result() for future in futures] == list(range(count))
     many = time.perf_counter() - begin
     actor = light()
+    pid = actor.pid()
     asleep = actor.sleep.submit(60)
-    pid = actor.pid.submit
-    del pid
     while not asleep.running():
         time.sleep(0.001)
     begin = time.perf_counter()
-    os.kill(actors_pid(actor), signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     try:
         asleep.result(timeout=60)
     except pl.ActorDied:
         told = time.perf_counter() - begin
     return {"one": sorted(one)[len(one) // 2] * 1e3, "many": many, "told": told * 1e3}
-
-
-def actors_pid(actor: Any) -> int:
-    """The process of an actor that is busy: as the cluster knows it."""
-    import paceline as pl
-
-    (slot,) = {number for _, number, _ in actor._pl_home.source.places()}
-    nodes = pl._cluster.current().nodes  # type: ignore[attr-defined]
-    return next(entry["pid"] for node in nodes for entry in node["slots"] if entry["slot"] == slot)
 
 
 def run(plan: Plan) -> Iterator[Row]:
@@ -134,7 +124,9 @@ def run(plan: Plan) -> Iterator[Row]:
         got, flow = interleave(plan.rounds, sides), interleave(plan.rounds, many)
     for figure, limit in (("p50", 1.0), ("p99", 1.5)):
         peer = got.get("pipe", "us", figure)
-        yield Row("actors", f"blocking call {figure}", got.get("ours", "us", figure), peer, "Pipe echo", Must("<=", limit))
+        yield Row(
+            "actors", f"blocking call {figure}", got.get("ours", "us", figure), peer, "Pipe echo", Must("<=", limit)
+        )
     yield Row("actors", "blocking call p50", got.get("ours", "us", "p50"), got.get("ray", "us", "p50"), "Ray")
     rate = flow.get("ours", "k/s", "rate")
     yield Row("actors", "pipelined calls to one", rate, flow.get("ray", "k/s", "rate"), "Ray", Must(">=", 60))
@@ -144,7 +136,9 @@ def run(plan: Plan) -> Iterator[Row]:
 
     number = plan.size(1000, least=20)
     with pl.connect(cpus=SLOTS):
-        making = interleave(1 if plan.smoke else min(plan.rounds, 3), {"ours": partial(made, pl, number)}, warm_up=False)
+        making = interleave(
+            1 if plan.smoke else min(plan.rounds, 3), {"ours": partial(made, pl, number)}, warm_up=False
+        )
     yield Row("actors", "making one in a ready slot", making.get("ours", "ms", "one"), must=Must("<=", 10, "figure"))
     what = f"making and calling {number:,} actors"
     yield Row("actors", what, making.get("ours", "s", "many"), must=Must("<=", 10, "figure"))

@@ -164,7 +164,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let lease = self.leases.remove(key.0);
         self.lease_keys.remove(&lease.id);
         if lease.is_unconfirmed() {
-            self.slots.remove(&(lease.node, lease.slot));
+            self.slots.remove(&lease.home());
         }
         self.shapes[lease.shape].forget_lease(key, &lease);
         lease

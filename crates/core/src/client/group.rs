@@ -223,7 +223,7 @@ impl<Ticket: Clone> Client<Ticket> {
     pub(super) fn give_back(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let lease = self.forget_lease(key);
         // If something runs in it, its slot ends: what it remembers is not to be relied on.
-        self.slots.remove(&(lease.node, lease.slot));
+        self.slots.remove(&lease.home());
         out.push(Effect::ToHead(ClientToHead::Release { lease: lease.id }));
         out.push(Effect::Close { key });
     }

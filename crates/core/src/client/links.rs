@@ -61,7 +61,7 @@ impl<Ticket: Clone> Client<Ticket> {
         lease.link = LinkState::Opening { again: true };
         lease.forget_outgoing();
         // What was said of functions may not have arrived; saying it again does no harm.
-        self.slots.remove(&(lease.node, lease.slot));
+        self.slots.remove(&lease.home());
         self.note_down(now, key, out);
     }
 
@@ -80,7 +80,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.note_up(key);
         let lease = &mut self.leases[key.0];
         lease.link = LinkState::Up;
-        let memory = self.slots.entry((lease.node, lease.slot)).or_default();
+        let memory = self.slots.entry(lease.home()).or_default();
         let mut before = Vec::new();
         if self.environment_version > 0 {
             memory.environment = self.environment_version;
