@@ -199,9 +199,14 @@ def executor(size: int = SLOTS) -> Iterator[ProcessPoolExecutor]:
 class Driver:
     """A measuring process of its own, asked over its standard streams; for sides that differ in their environment."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        interpreter: str = sys.executable,
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, *command],
+            [interpreter, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | dict(environment or {}),

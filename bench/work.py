@@ -1,5 +1,6 @@
 """What the workers of every side run. A module of its own, so that spawned workers import nothing else."""
 
+import os
 import time
 from typing import Any, TypeVar
 
@@ -46,3 +47,16 @@ def spin(counter: Any) -> None:
             pass
         done += 1
         counter.value = done
+
+
+class Echo:
+    """An object in a process of its own."""
+
+    def same(self, value: T) -> T:
+        return value
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def pid(self) -> int:
+        return os.getpid()

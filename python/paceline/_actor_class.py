@@ -145,12 +145,11 @@ class ActorClass(_Typed[T]):
     def _detached(
         self, session: Session, payload: bytes, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Home:
-        from importlib import import_module
-
+        from paceline import _detached
         from paceline._actor_home import told, visit
 
         options = self._options
-        identity: bytes = import_module("paceline._detached").create(
+        identity = _detached.create(
             session, payload, name, args, kwargs, options, told(self._about, options["timeout"])
         )
         return visit(identity, tuple(self._about), options["timeout"])

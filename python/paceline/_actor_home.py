@@ -11,6 +11,7 @@ its end; and the checkpoints that a restarted one begins with. `_actor` puts the
 from __future__ import annotations
 
 import _thread
+from _weakref import ref
 
 from paceline import _cluster, errors
 from paceline._slot import METHOD, objects
@@ -131,7 +132,7 @@ class Home:
 
     def destroy(self) -> None:
         if self.ended is None:
-            self.function(objects.LEAVE).submit((), {})
+            self.session.actor_gone(self.identity, "it was destroyed")
             self.ended = "it was destroyed"
 
 
@@ -145,6 +146,7 @@ class OwnHome(Home):
     ) -> None:
         super().__init__(session, pool, about, identity, timeout)
         self.name = name
+        _own[identity] = ref(self)
         self._shared = False
         self._lock = _thread.allocate_lock()
         self._saving = self._dirty = False
@@ -176,6 +178,7 @@ class OwnHome(Home):
 
     def __del__(self) -> None:
         # Nobody can call it any more: what was submitted still runs (AH-1).
+        _own.pop(self.identity, None)
         if self.ended is None:
             self.source.finish()
 
@@ -239,9 +242,17 @@ class NoHome(Home):
         pass
 
 
-def visit(identity: bytes, about: tuple[Any, ...], timeout: float | None) -> Home:
+# Actors that this process has made: who gets one back calls it as before, in order with its other calls.
+_own: dict[bytes, ref[OwnHome]] = {}
+
+
+def visit(identity: bytes, about: tuple[Any, ...], timeout: float | None, session: Session | None = None) -> Home:
     """An actor that another process has made, or this one."""
-    session = _cluster.current()._connected()
+    known = _own.get(identity)
+    home = known() if known is not None else None
+    if home is not None and not home.session.closed:
+        return home
+    session = session or _cluster.current()._connected()
     return Home(session, session.visit(identity), About(*about), identity, timeout)
 
 
@@ -262,4 +273,4 @@ def find(name: str, cluster: Cluster | None) -> Home:
         raise errors.NoSuchActor(name)
     identity, card = found
     known, timeout = _pickle.loads(card)
-    return Home(session, session.visit(identity), About(*known), identity, timeout)
+    return visit(identity, known, timeout, session)

@@ -442,6 +442,19 @@ class ActorRefused(PacelineError, ValueError):
         super().__init__(message)
 
 
+class NoSuchActor(PacelineError, LookupError):
+    """No actor of this name is in the cluster."""
+
+    code = "no-such-actor"
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        super().__init__(
+            f"there is no actor of the name {name!r} in this cluster",
+            hint="Class.options(name=...)(...) makes one; it ends with its owner, unless it is detached=True",
+        )
+
+
 class HistoryFull(PacelineError):
     """The updates that slots which come later must run take more room than they may."""
 
@@ -453,7 +466,7 @@ class HistoryFull(PacelineError):
         self.limit = limit
         super().__init__(
             f"{call or 'an update'} does not fit: the updates of the pool take {_bytes(size)} of {_bytes(limit)}",
-            hint="give the class get_state and set_state, so that they stand for all updates before; or say replaces=key "
+            hint="give the class get_state and set_state, which then stand for all updates before; or say replaces=key "
             "where an update makes earlier ones void; or raise update_history=",
         )
 

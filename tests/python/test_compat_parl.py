@@ -331,8 +331,31 @@ class TestFutures:
 
             def run(self) -> None: ...
 
-        with pytest.raises(exceptions.FutureFunctionError):
-            Bad().run().get()
+        bad = Bad()
+        with pytest.raises(exceptions.FutureFunctionError, match="`__init__`"):
+            bad.run().get()
+        with pytest.raises(exceptions.FutureFunctionError, match="`__init__`"):
+            bad.run()
+
+    def test_no_room_and_a_slow_constructor(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        actors = [Later() for _ in range(4)]
+        assert [actor.add().get() for actor in actors] == [1] * 4
+        monkeypatch.setattr(_link, "PATIENCE", 1.5)
+        waits = Later().add()
+        with pytest.raises(exceptions.FutureFunctionError, match="`__init__`") as raised:
+            waits.get(timeout=30)
+        assert isinstance(raised.value.__cause__, pl.NoResources)
+        actors.pop().destroy()
+
+        @parl.remote_class(wait=False)
+        class Slow:
+            def __init__(self) -> None:
+                time.sleep(3)
+
+            def run(self) -> str:
+                return "in the end"
+
+        assert Slow().run().get(timeout=30) == "in the end"
 
     def test_destroy_and_forgetting(self, master: Master) -> None:
         actor = Later()
@@ -444,6 +467,23 @@ def test_when_the_client_is_killed_its_objects_end(master: Master) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
     """
     assert run_script(textwrap.dedent(text)).returncode == -signal.SIGKILL
+    wait_until(lambda: master.cpu_num == 4, "its CPUs to be free")
+
+
+def test_a_program_may_simply_end(master: Master) -> None:
+    text = f"""
+    import paceline.compat.parl as parl
+    parl.connect("localhost:{master.port}")
+
+    class Plain:
+        def add(self, x):
+            return x + 1
+
+    one, two = parl.remote_class(Plain)(), parl.remote_class(wait=False)(Plain)()
+    print(one.add(1), two.add(2).get())
+    """
+    done = run_script(textwrap.dedent(text)).ok()
+    assert (done.stdout, done.stderr) == ("2 3\n", "")
     wait_until(lambda: master.cpu_num == 4, "its CPUs to be free")
 
 

@@ -306,3 +306,47 @@ def pid_of(guest: _native.Guest) -> int:
         return int(function(guest, "pid").call((), {}))
     except errors.ActorDied:
         return 0
+
+
+BOX = """
+import sys
+sys.path[:0] = {path!r}
+import paceline as pl
+
+@pl.remote(cpus=0)
+class Box:
+    def __init__(self, start):
+        self.number = start
+    def add(self, step):
+        self.number += step
+        return self.number
+
+with pl.connect({address!r}):
+    box = Box.options(name="box", detached=True)(10)
+    assert box.add(1) == 11
+    try:
+        Box.options(name="box", detached=True)(0)
+    except pl.ActorRefused:
+        print("one is enough")
+"""
+
+
+def test_detached_actors_of_the_users_own_classes(daemons: Daemons) -> None:
+    with daemons.script(BOX) as maker:
+        done = maker.wait(60)
+        assert done.returncode == 0, done.transcript()
+        assert done.stdout.split() == ["one", "is", "enough"]
+    with pl.connect(daemons.address):
+        box = pl.get_actor("box")
+        assert box.add(1) == 12
+        assert box.number == 12
+        pl.destroy(box)
+        wait_until(lambda: not is_there("box"), "the end of the actor", 30)
+
+
+def is_there(name: str) -> bool:
+    try:
+        pl.get_actor(name)
+    except errors.NoSuchActor:
+        return False
+    return True

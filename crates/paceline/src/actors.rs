@@ -18,11 +18,14 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// An actor that was found by its name, and what its owner says of it.
 pub type Found = (ActorId, Vec<u8>);
 
+/// What was found, and whether it is about to come if nothing was.
+type Answer = (Option<Found>, bool);
+
 /// Who waits for the head to say something of actors.
 #[derive(Default)]
 pub(crate) struct Askers {
     asked: u64,
-    finding: Vec<(u64, mpsc::Sender<(Option<Found>, bool)>)>,
+    finding: Vec<(u64, mpsc::Sender<Answer>)>,
     naming: Vec<(ActorId, mpsc::Sender<Option<String>>)>,
 }
 

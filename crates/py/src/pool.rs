@@ -7,7 +7,9 @@ use crate::outcome::{self, Of};
 use crate::session::causes;
 use crate::waiting;
 use crate::wire::Wire;
-use paceline::{Bytes, Cell, HistoryFull, Notice, PoolId, Session, Standing, Submission, TaskId, Waiter, Within};
+use paceline::{
+    Bytes, Cell, HistoryFull, Notice, PoolId, Session, Standing, Submission, TaskId, Waiter, Within,
+};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;

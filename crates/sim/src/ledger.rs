@@ -299,8 +299,8 @@ impl Ledger {
                 assert!(job.actor.is_some(), "{id:?} is no call of an actor");
                 assert!(gone.ran || entry.runs.is_empty(), "LG-7: {id:?} has run, and nobody is told");
                 let known = gone.charge.is_some_and(|charge| charge.cause != DeathCause::NodeLost);
-                let ran = !(gone.ran && known) || !entry.runs.is_empty();
-                assert!(ran, "LG-7: {id:?} is said to have run, and has not");
+                let wrong = gone.ran && known && entry.runs.is_empty();
+                assert!(!wrong, "LG-7: {id:?} is said to have run, and has not");
                 tally.actor_died += u64::from(known);
                 tally.actor_gone += u64::from(!known);
             }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GET, SET, DELETE = ".get", ".set", ".delete"
 STREAM, PULL, CLOSE = ".stream", ".pull", ".close"
 CHECKPOINT, RESTORE = ".checkpoint", ".restore"
-PING, LEAVE = ".ping", ".leave"
+PING = ".ping"
 
 # Flags of a code object.
 COROUTINE = 0x80
@@ -125,12 +125,6 @@ def _ping() -> None:
     return None
 
 
-def _leave() -> None:
-    import os
-
-    os._exit(0)
-
-
 def _stream(*args: Any) -> Any:
     from paceline._slot import streams
 
@@ -159,5 +153,4 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     CHECKPOINT: _checkpoint,
     RESTORE: _restore,
     PING: _ping,
-    LEAVE: _leave,
 }

@@ -46,7 +46,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some(key) = self.lease_keys.remove(&lease) else { return };
         self.note_up(key);
         let mut lease = self.leases.remove(key.0);
-        self.slots.remove(&(lease.node, lease.slot));
+        self.slots.remove(&lease.home());
         let shape = lease.shape;
         let queue = &mut self.shapes[shape];
         queue.forget_lease(key, &lease);

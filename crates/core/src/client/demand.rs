@@ -77,9 +77,9 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// Whether tasks of another shape wait for what a lease of this one takes.
     fn waits_for_room(&self, shape: ShapeKey) -> bool {
-        let mut others = self.shapes.iter().filter(|(other, ..)| *other != shape);
+        let mut others = self.shapes.crowded.iter().filter(|other| **other != shape);
         self.shapes.shape(shape).needs != Resources::default()
-            && others.any(|(_, _, queue)| queue.crowded && queue.is_hungry())
+            && others.any(|other| self.shapes[*other].is_hungry())
     }
 
     /// Leases of other shapes that are idle make room, the one that was idle for longest first.
@@ -87,8 +87,8 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some(shape) = self.shapes.find(&crowded).filter(|key| self.shapes[*key].is_hungry()) else {
             return;
         };
-        let queue = &mut self.shapes[shape];
-        queue.crowded = true;
+        self.shapes.crowded.insert(shape);
+        let queue = &self.shapes[shape];
         let together = queue.group.is_some() || queue.is_pool();
         let waiting = if together { u64::from(queue.wanted) } else { queue.len() as u64 };
         let mut freed = Resources::default();
@@ -164,7 +164,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let lease = self.leases.remove(key.0);
         self.lease_keys.remove(&lease.id);
         if lease.is_unconfirmed() {
-            self.slots.remove(&(lease.node, lease.slot));
+            self.slots.remove(&lease.home());
         }
         self.shapes[lease.shape].forget_lease(key, &lease);
         lease

@@ -258,7 +258,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let lease = &mut self.leases[key.0];
         let queue = &mut self.shapes[lease.shape];
         queue.in_flight += 1;
-        let memory = self.slots.entry((lease.node, lease.slot)).or_default();
+        let memory = self.slots.entry(lease.home()).or_default();
         if memory.environment != self.environment_version {
             memory.environment = self.environment_version;
             lease.say_first(ToSlot::Environment(self.environment.clone()));

@@ -155,7 +155,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some(group) = self.groups.open.get_mut(&base) else { return };
         group.state = State::Whole;
         let members = group.members.clone();
-        self.shapes[base].crowded = false;
+        self.shapes.crowded.remove(&base);
         self.want(base, 0, out);
         for member in members {
             self.shapes[member].gated = false;
@@ -223,7 +223,7 @@ impl<Ticket: Clone> Client<Ticket> {
     pub(super) fn give_back(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let lease = self.forget_lease(key);
         // If something runs in it, its slot ends: what it remembers is not to be relied on.
-        self.slots.remove(&(lease.node, lease.slot));
+        self.slots.remove(&lease.home());
         out.push(Effect::ToHead(ClientToHead::Release { lease: lease.id }));
         out.push(Effect::Close { key });
     }

@@ -103,7 +103,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.guests.queues.remove(&queue);
         for key in entry.leases.clone() {
             let lease = self.forget_lease(key);
-            self.slots.remove(&(lease.node, lease.slot));
+            self.slots.remove(&lease.home());
             out.push(Effect::Close { key });
         }
         self.guests.spare.push(queue);
@@ -172,7 +172,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.on_ended(now, earlier, &Death::of_lost_node(), out);
         }
         let mut granted = Lease::new(now, lease, node, slot, queue, secret);
-        granted.kind = Kind::Once;
+        (granted.kind, granted.guest) = (Kind::Once, true);
         self.on_granted(now, granted, out);
     }
 

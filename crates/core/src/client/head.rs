@@ -225,7 +225,7 @@ impl<Ticket: Clone> Client<Ticket> {
             }
             let mut lease = self.leases.remove(key.0);
             self.lease_keys.remove(&lease.id);
-            self.slots.remove(&(lease.node, lease.slot));
+            self.slots.remove(&lease.home());
             let queue = &mut self.shapes[lease.shape];
             queue.forget_lease(key, &lease);
             let calls = lease.take_in_flight();

@@ -40,6 +40,9 @@ pub(super) enum LinkState {
     Up,
 }
 
+/// A slot as one kind of link knows it: what was said over one may arrive after what is said over another.
+pub(super) type Home = (NodeId, SlotId, bool);
+
 pub(super) struct Lease {
     pub id: LeaseId,
     pub node: NodeId,
@@ -72,6 +75,8 @@ pub(super) struct Lease {
     /// How many more calls it takes. Its slot is replaced after the last.
     pub calls_left: u32,
     pub kind: Kind,
+    /// It lets us call an actor of somebody's.
+    pub guest: bool,
     next_seq: Seq,
     last_sent: Seq,
     in_flight: VecDeque<InFlight>,
@@ -127,6 +132,7 @@ impl Lease {
             preparing: 0,
             calls_left: u32::MAX,
             kind: Kind::Plain,
+            guest: false,
             next_seq: Seq(1),
             last_sent: Seq(0),
             in_flight: VecDeque::new(),
@@ -145,6 +151,11 @@ impl Lease {
 
     pub fn in_flight(&self) -> impl DoubleEndedIterator<Item = &InFlight> + ExactSizeIterator {
         self.in_flight.iter()
+    }
+
+    /// Whose memory of its slot counts.
+    pub fn home(&self) -> Home {
+        (self.node, self.slot, self.guest)
     }
 
     pub fn is_idle(&self) -> bool {

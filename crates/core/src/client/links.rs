@@ -24,9 +24,8 @@ impl<Ticket: Clone> Client<Ticket> {
         let shape = granted.shape;
         let key = LeaseKey(self.leases.insert(granted));
         self.lease_keys.insert(lease, key);
-        let queue = &mut self.shapes[shape];
-        queue.crowded = false;
-        queue.leases.push(key);
+        self.shapes.crowded.remove(&shape);
+        self.shapes[shape].leases.push(key);
         out.push(Effect::Open { key, lease, node, secret });
         self.note_down(now, key, out);
         if let Some(group) = group {
@@ -62,7 +61,7 @@ impl<Ticket: Clone> Client<Ticket> {
         lease.link = LinkState::Opening { again: true };
         lease.forget_outgoing();
         // What was said of functions may not have arrived; saying it again does no harm.
-        self.slots.remove(&(lease.node, lease.slot));
+        self.slots.remove(&lease.home());
         self.note_down(now, key, out);
     }
 
@@ -81,7 +80,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.note_up(key);
         let lease = &mut self.leases[key.0];
         lease.link = LinkState::Up;
-        let memory = self.slots.entry((lease.node, lease.slot)).or_default();
+        let memory = self.slots.entry(lease.home()).or_default();
         let mut before = Vec::new();
         if self.environment_version > 0 {
             memory.environment = self.environment_version;

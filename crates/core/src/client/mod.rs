@@ -61,9 +61,7 @@ use head::HeadLink;
 use lease::Lease;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
-use paceline_proto::{
-    ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, SlotId, Start, TaskId,
-};
+use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, Start, TaskId};
 use pool::Pools;
 use shapes::Shapes;
 use sharing::Sharing;
@@ -182,7 +180,7 @@ pub struct Client<Ticket> {
     waiting: Waiting,
     leases: Slab<Lease>,
     lease_keys: HashMap<LeaseId, LeaseKey>,
-    slots: BTreeMap<(NodeId, SlotId), SlotMemory>,
+    slots: BTreeMap<lease::Home, SlotMemory>,
     functions: Functions,
     programs: BTreeMap<ProgramId, Start>,
     sharing: Sharing,
@@ -294,7 +292,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.wake = None;
         }
         for shape in self.shapes.keys() {
-            if self.shapes[shape].is_pool() {
+            if self.shapes[shape].is_stirred() {
                 self.fill(now, shape, out);
                 self.release_dry(shape, out);
                 self.pool_changed(shape, out);

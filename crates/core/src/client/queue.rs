@@ -21,8 +21,6 @@ pub(super) struct Queue {
     pub ahead: BTreeSet<LeaseKey>,
     /// How many leases the head was last asked for.
     pub wanted: u32,
-    /// The head has no room for another lease of this shape.
-    pub crowded: bool,
     /// What its tasks wait for, as the head says.
     pub waits_for: String,
     /// Tasks of this shape in flight.
@@ -67,7 +65,6 @@ impl Default for Queue {
             busy: 0,
             ahead: BTreeSet::new(),
             wanted: 0,
-            crowded: false,
             waits_for: String::new(),
             in_flight: 0,
             group: None,
@@ -112,6 +109,11 @@ impl Priorities {
 impl Queue {
     pub fn is_pool(&self) -> bool {
         self.pool != Kind::Plain
+    }
+
+    /// Whether it is a pool's and something may be due in it that no message tells of.
+    pub fn is_stirred(&self) -> bool {
+        self.is_pool() && (self.attentive || self.barrier != NO_BARRIER)
     }
 
     pub fn len(&self) -> usize {

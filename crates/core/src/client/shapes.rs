@@ -2,7 +2,7 @@
 
 use super::queue::Queue;
 use paceline_proto::Shape;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
 /// The place of a shape among those that were ever asked for.
@@ -15,6 +15,8 @@ pub(super) struct Shapes {
     keys: BTreeMap<Shape, ShapeKey>,
     /// The one that was asked for last: mostly it is the one that is asked for next.
     last: Option<ShapeKey>,
+    /// Those for which the head has no room for another lease.
+    pub crowded: BTreeSet<ShapeKey>,
 }
 
 impl Shapes {
@@ -44,6 +46,7 @@ impl Shapes {
             return key;
         };
         self.all[key.0 as usize] = (shape, Queue::default());
+        self.crowded.remove(&key);
         key
     }
 

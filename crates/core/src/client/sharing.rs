@@ -76,7 +76,8 @@ impl<Ticket: Clone> Client<Ticket> {
         let queues = self.queues_of(key);
         let tasks = queues.iter().map(|queue| self.shapes[*queue].len()).sum();
         // A pool that has slots goes on with those.
-        if tasks > 0 && !(self.shapes[key].is_pool() && !self.shapes[key].leases.is_empty()) {
+        let waits = !self.shapes[key].is_pool() || self.shapes[key].leases.is_empty();
+        if tasks > 0 && waits {
             out.push(Effect::Waits { tasks, why: why.clone() });
         }
         for queue in queues {

@@ -37,6 +37,8 @@ pub(super) struct Actors {
     gone_order: VecDeque<ActorId>,
     /// Those that something is to be done about.
     dirty: BTreeSet<ActorId>,
+    /// What is lost just now is known to be dead.
+    known_dead: bool,
 }
 
 struct Actor {
@@ -417,7 +419,7 @@ impl Head {
         let Some(id) = self.actors.hosts.remove(&host) else { return };
         let actor = self.actors.all.get_mut(&id).expect("a host hosts an actor");
         actor.host = None;
-        actor.away = death.is_some_and(|death| *death == Death::of_lost_node());
+        actor.away = !self.actors.known_dead && death.is_some_and(|death| *death == Death::of_lost_node());
         // The node names guests before their host: what is left here was lost with it.
         let guests = actor.visits.values().filter_map(|visit| visit.guest.as_ref());
         let left: Vec<_> = guests.filter(|guest| guest.host == host).map(|it| (it.node, it.lease)).collect();
@@ -425,6 +427,11 @@ impl Head {
             self.on_guest_ended(node, lease, death, out);
         }
         self.actors.dirty.insert(id);
+    }
+
+    /// A node is about to be given up: what lived there is known to be dead, or nobody knows.
+    pub(super) fn know_dead(&mut self, dead: bool) {
+        self.actors.known_dead = dead;
     }
 
     /// The node is gone, and with it whatever guests were left there.
@@ -538,7 +545,9 @@ impl Head {
             .filter(|(_, visit)| visit.guest.is_none())
             .map(|(&client, visit)| (client, visit.held))
             .collect();
-        free.iter().for_each(|(client, _)| drop(actor.visits.remove(client)));
+        for (client, _) in &free {
+            actor.visits.remove(client);
+        }
         for (client, held) in free {
             if let Some(lease) = held {
                 self.tell_client(client, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);

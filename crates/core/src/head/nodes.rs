@@ -221,8 +221,10 @@ impl Head {
     pub(super) fn lose_node(&mut self, now: Tick, id: NodeId, gone: Gone, out: &mut Vec<Effect>) -> Node {
         let leases: Vec<LeaseId> = self.nodes[&id].leases.iter().copied().collect();
         leases.iter().for_each(|&lease| self.on_work_lost(now, lease, gone, out));
+        self.know_dead(gone == Gone::Dead);
         leases.into_iter().for_each(|lease| self.on_ended(now, id, lease, Some(Death::of_lost_node()), out));
         self.lose_guests(id, out);
+        self.know_dead(false);
         let node = self.nodes.remove(&id).expect("the node is known");
         self.room.remove(id, &node);
         self.room.forget(id, &node);

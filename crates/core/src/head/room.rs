@@ -96,6 +96,14 @@ impl Head {
         shape: Shape,
     ) -> Option<(NodeId, Devices)> {
         let fit = nodes.filter(|id| self.takes_leases(*id));
+        if shape.needs == Resources::default() {
+            let fit = fit.filter_map(|id| Some((self.crowd(id), id, self.fits(id, client, shape)?)));
+            let best = match self.order(client, shape) {
+                Order::Spread => fit.min_by_key(|&(crowd, id, _)| (crowd, id)),
+                Order::Pack => fit.max_by_key(|&(crowd, id, _)| (crowd, Reverse(id))),
+            };
+            return best.map(|(_, id, devices)| (id, devices));
+        }
         let fit =
             fit.filter_map(|id| Some((self.nodes[&id].free(), Reverse(id), self.fits(id, client, shape)?)));
         let best = match self.order(client, shape) {
@@ -103,6 +111,12 @@ impl Head {
             Order::Pack => fit.min_by_key(|&(free, Reverse(id), _)| (free, id)),
         };
         best.map(|(_, Reverse(id), devices)| (id, devices))
+    }
+
+    /// How many leases a node has for what it is. Those that need nothing go by this, or all would go to one node.
+    fn crowd(&self, id: NodeId) -> u64 {
+        let node = &self.nodes[&id];
+        node.leases.len() as u64 * 1_000 / node.total.threads()
     }
 
     /// The best node of all that has room for the lease and is not kept for another.
@@ -131,6 +145,10 @@ impl Head {
             return self.best_of(nodes, client, shape);
         }
         let needs = &shape.needs;
+        if *needs == Resources::default() {
+            let nodes = self.room.all.iter().map(|&(_, Reverse(id))| id).filter(|id| !kept.contains(id));
+            return self.best_of(nodes, client, shape);
+        }
         let rarest =
             specials(needs, needs).map(|(special, amount)| (self.room.special.get(&special), amount));
         if let Some((nodes, amount)) = rarest.min_by_key(|(nodes, _)| nodes.map_or(0, BTreeSet::len)) {

@@ -107,6 +107,12 @@ class Link:
         except BaseException as error:
             self._fail("__init__", error)
 
+    def watch_object(self) -> None:
+        """As `wait_for_object`, without waiting: whoever uses the object later is told."""
+        look = self._pool.function(_payload("look"), f"{self._name}.__init__", **{**CALLS, "wait": PATIENCE})
+        watch = weakref.ref(self)
+        look.submit((), {}).add_done_callback(lambda future: _notice_object(watch(), future))
+
     def has(self, name: str) -> bool:
         """Whether the object is known to have an attribute of its own of this name."""
         return name in self._attributes
@@ -156,8 +162,11 @@ class Link:
     def fail_later(self, name: str, error: BaseException) -> FutureFunctionError:
         """Note a failure that nobody has waited for, once, and say it."""
         if self._failure is None:
+            # Something before it has failed, and nobody has heard of that yet.
             if isinstance(error, _host.Ended):
-                name = error.name  # the call before it has failed, and nobody has heard of that yet
+                name = error.name
+            elif isinstance(error, PoolBroken):
+                name = "__init__"
             self._failure = FutureFunctionError(name)
             self._failure.__cause__ = error
             logger.error("%s", _told(name, error))
@@ -227,6 +236,14 @@ def _notice(link: Link | None, name: str, future: Future[Any]) -> None:
             link.fail_later(name, error)
 
 
+def _notice_object(link: Link | None, future: Future[Any]) -> None:
+    # An object that has found its slot may take its time there.
+    if link is None or future.cancelled():
+        return
+    if not (isinstance(future.exception(), NoResources) and link._pool.places()):
+        _notice(link, "__init__", future)
+
+
 def _is_done(future: Future[Any], timeout: float | None) -> bool:
     from paceline._waiting import wait
 
@@ -248,6 +265,8 @@ def _told(name: str, error: BaseException) -> RemoteError:
     """An error of a remote object, in PARL's words."""
     if isinstance(error, PoolBroken) and error.error is not None:
         return _told(name, error.error)
+    if isinstance(error, NoResources):
+        return RemoteError(name, f"{ResourceError()}\n{error}")
     if isinstance(error, ResultNotSerializable):
         return RemoteSerializeError(name, str(error))
     if isinstance(error, SerializationError):

@@ -299,8 +299,7 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// A task was taken out of the queue of a pool: what waited behind it may be due.
     pub(super) fn stir_pool(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
-        let queue = &self.shapes[shape];
-        if queue.barrier != NO_BARRIER || queue.attentive {
+        if self.shapes[shape].is_stirred() {
             self.wake_at(Tick::ZERO, out);
         }
     }

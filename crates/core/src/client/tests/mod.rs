@@ -2,7 +2,7 @@
 
 use super::*;
 use paceline_proto::data::{Reply, Status};
-use paceline_proto::{Bytes, Death, DeathCause, FunctionId, MemoryUse, NodeId, OutOfMemory, Seq};
+use paceline_proto::{Bytes, Death, DeathCause, FunctionId, MemoryUse, NodeId, OutOfMemory, Seq, SlotId};
 
 mod cancel;
 mod deaths;

@@ -192,3 +192,16 @@ fn nobody_sits_on_a_part_of_a_gang() {
     let lost = bench.ended(N2, 4, None);
     assert_eq!((placed_on(&lost).len(), recalls(&lost)), (0, 2), "GA-4");
 }
+
+#[test]
+fn what_needs_nothing_is_spread_by_the_size_of_nodes() {
+    let mut bench = Bench::new();
+    bench.hello(A, &[]);
+    bench.join(N1, 4, &[]);
+    bench.join(N2, 2, &[]);
+    let placement = bench.rule(A, 1, Rule { kept: true, ..Rule::default() });
+    let effects = bench.want(A, Shape { placement, ..Shape::default() }, 6);
+    let nodes: Vec<_> = placed_on(&effects).into_iter().map(|(node, _)| node).collect();
+    assert_eq!(nodes.iter().filter(|node| **node == N1).count(), 4, "{nodes:?}");
+    assert_eq!(nodes.len(), 6);
+}

@@ -33,7 +33,7 @@ fn a_guest_is_handed_to_the_slot_with_its_number() {
     let mut bench = hosting();
     let (lease, slot) = (LeaseId(GUEST), SlotId(1));
     let placed = Effect::ToHead(NodeToHead::Placed { lease, slot });
-    assert_eq!(admit(&mut bench, GUEST, false), [placed.clone()]);
+    assert_eq!(admit(&mut bench, GUEST, false), std::slice::from_ref(&placed));
     assert_eq!(admit(&mut bench, GUEST, true), [placed], "ND-4");
     let opened = bench.handle(Event::Connection { connection: 7, lease, way: Way::Tls });
     let guest = NodeToSlot::Guest { lease, number: 1, secret: Some(SECRET) };

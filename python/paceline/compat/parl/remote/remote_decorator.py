@@ -95,6 +95,7 @@ class _FutureProxy:
         for name in kwargs:
             _check(name)
         object.__setattr__(self, "_xparl_link", Link(self._original, self._xparl_options, args, kwargs))
+        self._xparl_link.watch_object()
 
     def destroy(self) -> None:
         """End the object, and leave its slot."""
