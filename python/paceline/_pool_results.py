@@ -329,6 +329,9 @@ class IMapIterator(_Generic[R]):
                 continue
             try:
                 found = future.result()
+            except StopIteration as error:
+                # As it is, it would end the loop that asks for the next value.
+                raise RuntimeError("the function raised StopIteration") from error
             except BaseException as error:
                 other = translated(error)
                 raise other from other.__cause__
