@@ -334,6 +334,9 @@ class IMapIterator(_Generic[R]):
                 raise RuntimeError("the function raised StopIteration") from error
             except BaseException as error:
                 other = translated(error)
+                if isinstance(other, StopIteration):
+                    # It would end the loop of whoever asks, as if there were no more values.
+                    raise RuntimeError("a call raised StopIteration") from other
                 raise other from other.__cause__
             if self._chunks.chunksize == 1:
                 value: R = found
