@@ -60,6 +60,11 @@ class ExecutorFuture(Future[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         error = FutureBase.exception(self, timeout)
+        if isinstance(error, StopIteration):
+            # asyncio asks here, cannot take one (until Python 3.12), and would wait for ever.
+            other = RuntimeError("a call raised StopIteration")
+            other.__cause__ = error
+            return other
         return None if error is None else _translated(error)
 
 

@@ -329,8 +329,14 @@ class IMapIterator(_Generic[R]):
                 continue
             try:
                 found = future.result()
+            except StopIteration as error:
+                # As it is, it would end the loop that asks for the next value.
+                raise RuntimeError("the function raised StopIteration") from error
             except BaseException as error:
                 other = translated(error)
+                if isinstance(other, StopIteration):
+                    # It would end the loop of whoever asks, as if there were no more values.
+                    raise RuntimeError("a call raised StopIteration") from other
                 raise other from other.__cause__
             if self._chunks.chunksize == 1:
                 value: R = found

@@ -283,3 +283,11 @@ def meet(directory: str, own: int) -> int:
 def meet_and_die(directory: str, own: int) -> None:
     meet(directory, own)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def huge(_item: Any) -> bytes:
+    return bytes(40_000_000)
+
+
+def endless(_item: Any) -> Any:
+    return (number for number in iter(int, 1))

@@ -105,7 +105,7 @@ def test_a_master_and_workers_in_python(home: Commands) -> None:
     master = Master(port=port)
     assert (master.worker_num, master.cpu_num) == (0, 0)
     workers = [Worker(f"localhost:{port}", cpu_num) for cpu_num in (1, 3)]
-    assert (master.worker_num, master.cpu_num, master.gpu_num) == (2, 4, 0)
+    wait_until(lambda: (master.worker_num, master.cpu_num, master.gpu_num) == (2, 4, 0), "both workers")
     workers[0].exit()
     wait_until(lambda: master.worker_num == 1, "the worker to leave")
     master.exit()

@@ -262,6 +262,40 @@ def test_another_program_finds_the_actor_and_outlives_its_owner(daemons: Daemons
             assert took < 1.5, f"it took {took:.1f} s"
 
 
+def test_callers_go_on_without_the_head_and_after_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PACELINE_HEARTBEAT", "500ms")
+    paceline = Commands(tmp_path / "home")
+    beat = {"PACELINE_HEARTBEAT": "500ms"}
+    try:
+        head = paceline.start("--no-node", **beat)
+        paceline.join(head["address"], "a", "--cpus", "2", **beat)
+        owner, other = (pl.connect(head["address"])._connected() for _ in range(2))
+        host = Host(owner, "shared")
+        note = function(other.visit(host.id), "note")
+        assert note.call(("other", 1), {}) == 1
+        os.kill(head["pid"], signal.SIGKILL)
+        assert note.call(("other", 2), {}) == 2, "nothing that runs needs the head"
+        port = head["address"].rpartition(":")[2]
+        paceline.run(["start", "--port", port, "--no-node", "--json"], beat).ok()
+        wait_until(lambda: is_known(other, "shared"), "the owner to be back", 30)
+        assert note.call(("other", 3), {}) == 3
+        assert host.call("read") == [("other", 1), ("other", 2), ("other", 3)]
+        os.kill(host.call("pid"), signal.SIGKILL)
+        with pytest.raises(errors.ActorDied):
+            note.call(("other", 4), {})
+    finally:
+        pl.shutdown()
+        paceline.end()
+
+
+def is_known(session: _native.Session, name: str) -> bool:
+    try:
+        return session.find_actor(name, 0) is not None
+    except _native.Unreached:
+        return False
+
+
 MAKER = """
 import sys
 sys.path[:0] = {path!r}

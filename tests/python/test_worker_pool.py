@@ -6,7 +6,6 @@ import itertools
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -293,59 +292,46 @@ def test_wrong_uses_say_so(cluster: pl.Cluster) -> None:
 
 
 def test_every_job_sees_every_update_before_it_while_slots_die_and_come() -> None:
-    """8 slots, 2,000 jobs, 200 updates, and a hand that kills slots all the while."""
+    """8 slots, 2,000 jobs, 200 updates, and a hand that kills a slot every now and then, for which another comes."""
     chance = random.Random(5)
-    with pl.connect(cpus=8), pl.WorkerPool(Recorder, slots=8) as pool:
+    killed: set[int] = set()
+    with pl.connect(cpus=8) as cluster, pl.WorkerPool(Recorder, slots=8) as pool:
         pool.wait_for_workers(8, timeout=60)
-        victims = {process for process, _, _ in pool.map([()] * 400)}
-        over = threading.Event()
-        killed: list[int] = []
 
-        def kill_some() -> None:
-            while not over.wait(0.1):
-                process = chance.choice(sorted(victims))
-                try:
-                    os.kill(process, signal.SIGKILL)
-                    killed.append(process)
-                except ProcessLookupError:
-                    pass
-                victims.discard(process)
-                if not victims:
-                    victims.update(
-                        slot["pid"] for slot in pl.status()["nodes"][0]["slots"] if slot["state"] == "leased"
-                    )
-                    if not victims:
-                        return
+        def strike() -> bool:
+            slots = cluster.status()["nodes"][0]["slots"]
+            there = {slot["pid"] for slot in slots if slot["state"] == "leased"}
+            known = {future.result()[0] for _, future in futures if future.done()} - killed
+            if not there & known:
+                return False
+            process = chance.choice(sorted(there & known))
+            os.kill(process, signal.SIGKILL)
+            killed.add(process)
+            return True
 
-        killer = threading.Thread(target=kill_some)
-        killer.start()
-        try:
-            futures = []
-            jobs = updates = 0
-            while jobs < 2000:
-                if updates < 200 and chance.random() < 0.1:
-                    pool.update(updates)
-                    updates += 1
-                else:
-                    futures.append((updates, pool.submit(jobs)))
-                    jobs += 1
-                if jobs % 100 == 0:
-                    time.sleep(0.02)
-            for _ in range(200 - updates):
+        futures: list[tuple[int, pl.Future[Any]]] = []
+        updates = 0
+        for job in range(2000):
+            while updates < (job + 1) // 10 and chance.random() < 0.5:
                 pool.update(updates)
                 updates += 1
-            last = pool.submit("last")
-            for job, (before, future) in enumerate(futures):
-                _, (args, _), applied = future.result(120)
-                assert args == (job,)
-                # In order, each once, and all that came before the job.
-                assert applied == [(number,) for number in range(len(applied))]
-                assert len(applied) >= before
-            assert last.result(120)[2] == [(number,) for number in range(200)]
-        finally:
-            over.set()
-            killer.join()
-        assert len(killed) > 5
+            futures.append((updates, pool.submit(job)))
+            if job % 100 == 50:
+                wait_until(strike, "a slot is there that has run something", timeout=30)
+        for number in range(updates, 200):
+            pool.update(number)
+        last = pool.submit("last")
+        processes = set()
+        for job, (before, future) in enumerate(futures):
+            process, (args, _), applied = future.result(120)
+            processes.add(process)
+            assert args == (job,)
+            # In order, each once, and all that came before the job.
+            assert applied == [(number,) for number in range(len(applied))]
+            assert len(applied) >= before
+        assert last.result(120)[2] == [(number,) for number in range(200)]
+        assert len(killed) >= 15
+        assert len(processes) > 8
 
 
 def test_workers_come_with_nodes_that_join() -> None:

@@ -8,6 +8,9 @@ from paceline._daemons import _home
 
 HERE = ("localhost", "127.0.0.1")
 
+# Nodes that count: one that has just not answered may be busy.
+PRESENT = ("up", "silent")
+
 
 def joined(host: str, port: int | str) -> str:
     """One address. This machine is named by its number, by which its own clusters are known.

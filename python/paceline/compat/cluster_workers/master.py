@@ -6,6 +6,7 @@ import argparse
 
 from paceline._cluster import connect
 from paceline._daemons import start_head
+from paceline.compat._addresses import PRESENT
 from paceline.compat.cluster_workers.mp import NAME, PORT
 
 # How often workers are counted.
@@ -24,7 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
         with connect(head.address, name="master") as cluster:
             try:
                 while not head.wait(EVERY):
-                    found = sum(int(node["total"].get("cpus", 0)) for node in cluster.nodes if node["state"] == "up")
+                    nodes = [node for node in cluster.nodes if node["state"] in PRESENT]
+                    found = sum(int(node["total"].get("cpus", 0)) for node in nodes)
                     if found != count:
                         count = found
                         print(f"workers: {count}", flush=True)

@@ -4,7 +4,6 @@ use super::super::deaths::Blame;
 use super::super::lease::{InFlight, Lease};
 use super::super::task::{ActorDied, Charge, PoolBroken};
 use super::super::{Client, Effect, Outcome};
-use super::standing::TRIES;
 use paceline_proto::{Death, DeathCause};
 use std::collections::VecDeque;
 
@@ -35,8 +34,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let once = pool.spec.once;
         let killed = standing.iter().find(|call| call.2 == Blame::Ran).and_then(|call| {
             let entry = pool.standing.get_mut(&(call.0 - 1))?;
-            entry.failures += 1;
-            (entry.failures >= TRIES).then(|| (entry.call.name.clone(), entry.failures))
+            entry.killed().map(|deaths| (entry.call.name.clone(), deaths))
         });
         let broken = if let Some((call, tries)) = killed {
             Some(PoolBroken::Killed { call, charge, tries })

@@ -13,7 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// In so many slots in a row a standing call may fail, the last one included.
-pub(super) const TRIES: u32 = 3;
+const TRIES: u32 = 3;
+
+/// In so many slots in a row one that has worked elsewhere may be cut short by a death, which can come from outside.
+const DEATHS: u32 = 10;
 
 /// What every slot of a pool is to run.
 #[derive(Clone, Debug)]
@@ -38,8 +41,28 @@ pub(super) struct Entry {
     /// Later tasks run behind it.
     pub id: TaskId,
     pub call: Standing,
-    /// In how many slots in a row it has failed.
+    /// In how many slots in a row it has failed, and how many died in it.
     pub failures: u32,
+    pub deaths: u32,
+    /// A slot has applied it.
+    pub worked: bool,
+}
+
+impl Entry {
+    fn new(id: TaskId, call: Standing) -> Entry {
+        Entry { id, call, failures: 0, deaths: 0, worked: false }
+    }
+
+    fn applied(&mut self) {
+        (self.failures, self.deaths, self.worked) = (0, 0, true);
+    }
+
+    /// A slot has died in it. Says in how many in a row, if that is too often.
+    pub fn killed(&mut self) -> Option<u32> {
+        self.deaths += 1;
+        let most = if self.worked { DEATHS } else { TRIES };
+        (self.deaths >= most).then_some(self.deaths)
+    }
 }
 
 /// A standing call that did not end well, and how.
@@ -55,7 +78,7 @@ impl<Ticket> Pool<Ticket> {
         let number = self.next;
         self.next += 1;
         self.bytes += call.payload.len();
-        self.standing.insert(number, Entry { id, call, failures: 0 });
+        self.standing.insert(number, Entry::new(id, call));
         number
     }
 
@@ -144,7 +167,7 @@ impl<Ticket: Clone> Client<Ticket> {
             pool.bytes -= entry.call.payload.len();
         }
         pool.bytes += call.payload.len();
-        pool.standing.insert(last, Entry { id, call, failures: 0 });
+        pool.standing.insert(last, Entry::new(id, call));
         true
     }
 
@@ -240,7 +263,7 @@ impl<Ticket: Clone> Client<Ticket> {
             Status::Value => {
                 lease.applied = if lease.preparing == 0 { lease.standing } else { call.standing };
                 if let Some(entry) = pool.standing.get_mut(&number) {
-                    entry.failures = 0;
+                    entry.applied();
                 }
                 if let Some(update) = pool.updates.iter_mut().find(|it| it.0 == number) {
                     update.3 = reply.payload;

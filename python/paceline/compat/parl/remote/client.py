@@ -14,7 +14,7 @@ import time
 from paceline import _slot
 from paceline._cluster import Cluster
 from paceline._cluster import connect as _connect
-from paceline.compat._addresses import key_here, known
+from paceline.compat._addresses import PRESENT, key_here, known
 from paceline.compat.parl.remote.names import name_at
 from paceline.compat.parl.utils import get_ip_address, logger
 from paceline.errors import ConnectionFailed
@@ -70,7 +70,7 @@ class Client:
 
     def devices(self) -> tuple[int, int]:
         """How many CPUs and GPUs the cluster has for remote objects."""
-        nodes: list[dict[str, Any]] = [node for node in self.cluster.nodes if node["state"] == "up"]
+        nodes: list[dict[str, Any]] = [node for node in self.cluster.nodes if node["state"] in PRESENT]
         gpus = sum(int(node["total"].get("gpus", 0)) for node in nodes)
         cpus = sum(int(node["total"].get("cpus", 0)) for node in nodes if not node["total"].get("gpus"))
         return cpus, gpus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paceline._cluster import Cluster, connect
 from paceline._daemons import start_head
+from paceline.compat._addresses import PRESENT
 from paceline.compat.parl.remote.names import name_at
 from paceline.compat.parl.utils import logger
 
@@ -60,7 +61,7 @@ class Master:
     def _nodes(self) -> list[dict[str, Any]]:
         if self._watch is None:
             self._watch = _aside(self._head.address or "")
-        return [node for node in self._watch.nodes if node["state"] == "up"]
+        return [node for node in self._watch.nodes if node["state"] in PRESENT]
 
 
 def _aside(address: str) -> Cluster:
