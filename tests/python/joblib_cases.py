@@ -131,7 +131,8 @@ def an_error() -> Any:
 def an_error_then_more() -> Any:
     with Parallel(n_jobs=2) as parallel:
         before = failed(lambda: parallel(delayed(raising)(x) for x in range(20)))
-        return before, parallel(delayed(square)(x) for x in range(5))
+        # Before them joblib gives back what was left of the run that failed, more or less of it, whatever the backend.
+        return before, parallel(delayed(square)(x) for x in range(5))[-5:]
 
 
 def too_late() -> Any:

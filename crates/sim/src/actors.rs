@@ -86,7 +86,8 @@ impl Sim {
 
     pub(crate) fn call_actor(&mut self, actor: usize, client: usize, job: Job) -> usize {
         let timeout = std::time::Duration::ZERO;
-        let job = Job { actor: Some(actor), levels: 0, timeout, priority: 0, beside: false, ..job };
+        let job =
+            Job { actor: Some(actor), levels: 0, timeout, priority: 0, retries: 0, beside: false, ..job };
         self.submit_job(client, job)
     }
 

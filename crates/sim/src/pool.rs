@@ -220,6 +220,10 @@ impl Sim {
     /// A slot begins a call, which may be a pool's.
     pub(crate) fn check_pool_call(&mut self, process: usize, task: usize, id: TaskId) {
         let of = self.ledger.entries[task].job.pool;
+        if self.ledger.entries[task].job.actor.is_some() {
+            // A guest's call of what lives there, whatever that is.
+            return;
+        }
         self.enter(process, of);
         let Some(number) = of else { return };
         self.ledger.tally.pool_runs += 1;

@@ -150,6 +150,11 @@ impl Process {
         }
     }
 
+    /// Whether this is the connection of its own client, or of a guest.
+    pub fn has_link(&self, link: LinkId) -> bool {
+        self.data == Some(link) || self.guests.values().any(|guest| guest.data == Some(link))
+    }
+
     /// A guest brought a function along.
     pub(crate) fn knows(&mut self, function: FunctionId) {
         self.defined.entry(function).or_default();

@@ -412,7 +412,7 @@ impl Sim {
             (Kind::Slot { .. }, End::Near) => true,
             (Kind::Slot { process }, End::Far) => self.processes[process].life == Life::Alive,
             (Kind::Data(data), End::Far) => {
-                data.process.is_some_and(|process| self.processes[process].data == Some(id))
+                data.process.is_some_and(|process| self.processes[process].has_link(id))
             }
             (Kind::Data(data), End::Near) => self.has_connected(id, data),
         }

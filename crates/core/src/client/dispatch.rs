@@ -36,7 +36,7 @@ impl<Ticket: Clone> Client<Ticket> {
             Within::Any => Ok(self.shapes.key(&shape)),
             Within::Member(member) => self.member_queue(&shape, member),
             Within::Pool(number) => self.pool_queue(&shape, number, &mut retries, &mut priority),
-            Within::Guest(actor) => self.guest_queue(actor, &mut priority),
+            Within::Guest(actor) => self.guest_queue(actor, &mut retries, &mut priority),
         };
         let shape = match queue {
             Ok(shape) => shape,

@@ -120,9 +120,14 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// The queue of a call to this actor, or what becomes of it.
-    pub(super) fn guest_queue(&self, actor: ActorId, priority: &mut i32) -> Result<ShapeKey, Outcome> {
-        // They run in the order they came.
-        *priority = 0;
+    pub(super) fn guest_queue(
+        &self,
+        actor: ActorId,
+        retries: &mut u32,
+        priority: &mut i32,
+    ) -> Result<ShapeKey, Outcome> {
+        // They run in the order they came, and at most once.
+        (*retries, *priority) = (0, 0);
         match self.guests.visits.get(&actor) {
             Some(Visit { state: State::Gone(why), .. }) => Err(gone(actor, false, None, why)),
             Some(Visit { state: State::Away(why), .. }) => {

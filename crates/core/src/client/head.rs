@@ -182,7 +182,9 @@ impl<Ticket: Clone> Client<Ticket> {
     /// The whole process stood still, so nobody could be heard: silence does not count.
     fn on_gap(&mut self, gap: Duration) {
         self.head.since = self.head.since + gap;
-        self.head.heard = self.head.heard + gap;
+        if self.head.heard != Tick::ZERO {
+            self.head.heard = self.head.heard + gap;
+        }
         let down = std::mem::take(&mut self.head.down);
         self.head.down = down.into_iter().map(|(since, key)| (since + gap, key)).collect();
         for &(since, key) in &self.head.down {

@@ -420,11 +420,13 @@ impl Head {
         let actor = self.actors.all.get_mut(&id).expect("a host hosts an actor");
         actor.host = None;
         actor.away = !self.actors.known_dead && death.is_some_and(|death| *death == Death::of_lost_node());
-        // The node names guests before their host: what is left here was lost with it.
+        // The node names guests before their host: of what is left here nobody knows which calls had begun, as of a node
+        // that is lost. The numbers of the host's calls say nothing about theirs.
+        let unknown = death.map(|_| Death::of_lost_node());
         let guests = actor.visits.values().filter_map(|visit| visit.guest.as_ref());
         let left: Vec<_> = guests.filter(|guest| guest.host == host).map(|it| (it.node, it.lease)).collect();
         for (node, lease) in left {
-            self.on_guest_ended(node, lease, death, out);
+            self.on_guest_ended(node, lease, unknown.as_ref(), out);
         }
         self.actors.dirty.insert(id);
     }

@@ -303,6 +303,10 @@ impl<Ticket: Clone> Client<Ticket> {
             self.break_pool(shape, Outcome::PoolBroken(Box::new(why)), out);
             return false;
         }
+        if self.leases[key.0].in_flight().any(|call| call.standing == 0) {
+            // Calls that began before it and go on beside others; they may end here, and then the slot goes.
+            return true;
+        }
         for call in self.take_calls(key) {
             self.requeue_or_drop(call.task);
         }
