@@ -144,7 +144,6 @@ def test_bad_options(options: dict[str, Any], error: type[Exception], text: str)
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        (Fixed, "remote takes a function, and Fixed is a class"),
         (3, "remote takes a function, not a int"),
         (staticmethod(abs), "put @remote below @staticmethod"),
     ],

@@ -219,7 +219,13 @@ impl Shell {
                 let text = self.answer(&question);
                 self.say(&NodeToHead::Answer { number, text });
             }
-            Some(message) => self.step(Event::FromHead(message)),
+            Some(message) => {
+                let welcome = matches!(message, HeadToNode::Welcome { .. });
+                self.step(Event::FromHead(message));
+                if welcome && self.head.is_some() {
+                    (self.options.welcomed)();
+                }
+            }
             None => {
                 self.head = None;
                 self.step(Event::HeadDown);

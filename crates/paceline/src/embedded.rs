@@ -122,6 +122,7 @@ impl Embedded {
             }),
             // There is one link, which ends with this process.
             headless: Arc::new(|| ()),
+            welcomed: Arc::new(|| ()),
             answers: None,
             printed: None,
         };

@@ -30,7 +30,8 @@ class Proxy:
         self._budget: int | None = None
         self.accepted = 0
         self.cuts = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def __enter__(self) -> Self:
         return self
@@ -46,6 +47,10 @@ class Proxy:
     def close(self) -> None:
         self._refuses = True
         self._flows.set()
+        # The thread must be out of it first: it would take connections of whatever gets the descriptor's number next.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join(10)
         self._listener.close()
         self.cut()
 
