@@ -230,12 +230,8 @@ MORE = {
 }
 
 
-# Objects with coroutines live in an event loop on a thread of its own, where Python sets no signal handlers; and the
-# child of a fork there that goes on in user code is not ended with its call.
-LEFT_OUT = {
-    (name, "async actor")
-    for name in ("ignoring signals", "default signals", "fork, child returns", "fork, child raises")
-}
+# Objects with coroutines live in an event loop on a thread of its own, where Python sets no signal handlers.
+LEFT_OUT = {(name, "async actor") for name in ("ignoring signals", "default signals")}
 
 
 @pytest.mark.timeout(30)

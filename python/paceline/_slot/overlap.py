@@ -7,10 +7,12 @@ came, and the core takes the answer from whichever thread has it.
 * OV-2: every call that was begun is answered once, whatever its code raises.
 * OV-3: an object with coroutines lives in the event loop's thread with all it has: its constructor, its plain methods
   and its attributes run there, too, so that nothing else runs between one `await` and the next.
+* OV-4: what a call forks never answers for it, and does not take the loop or the threads over: it leaves with the call.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from contextvars import ContextVar
 
@@ -59,6 +61,7 @@ class Loop:
         _native.allow_overlap(concurrency if concurrency > 1 else COROUTINES)
         self._loop = asyncio.new_event_loop()
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._process = os.getpid()
         _start("paceline-loop", self._run)
         _start("paceline-stops", _watch, self._stop)
 
@@ -84,8 +87,10 @@ class Loop:
             value = call.apply()
             if hasattr(value, "__await__"):
                 value = await value
+            _leave_if_forked(self._process)
             call.answer(value)
         except BaseException as error:
+            _leave_if_forked(self._process)
             # Whatever it is: the caller hears of it, and the loop goes on.
             call.fail(error)
         finally:
@@ -114,6 +119,7 @@ class Threads:
         self._calls: SimpleQueue[Beside] = SimpleQueue()
         self._lock = threading.Lock()
         self._at_work: dict[int, int] = {}
+        self._process = os.getpid()
         _start("paceline-stops", _watch, self._stop)
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,9 +147,11 @@ class Threads:
             with self._lock:
                 self._at_work[call.number] = thread
             value = call.apply()
+            _leave_if_forked(self._process)
             self._leave(call)
             call.answer(value)
         except BaseException as error:
+            _leave_if_forked(self._process)
             self._leave(call)
             call.fail(error)
 
@@ -156,6 +164,15 @@ class Threads:
             thread = self._at_work.get(number)
             if thread is not None:
                 _native.interrupt_thread(thread)
+
+
+def _leave_if_forked(process: int) -> None:
+    """OV-4. The call forked, and has come back in the child, too: the child ends as an interpreter would."""
+    if os.getpid() != process:
+        from paceline._slot import finish
+
+        finish()
+        os._exit(0)
 
 
 def _watch(stop: Callable[[int], None]) -> None:
