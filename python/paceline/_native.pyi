@@ -145,7 +145,7 @@ class Pool:
         """Wait until so many slots are there and have run all standing calls. Raises what has broken the pool."""
     def join(self, timeout: float | None = None) -> bool:
         """Wait until nothing runs or waits in the pool; after `finish`, until its slots are given back, too."""
-    def host(self, actor: bytes, *, name: str | None = None, about: bytes = b"", program: str | None = None) -> None:
+    def host(self, actor: bytes, *, name: str | None = None, about: bytes = ..., program: str | None = None) -> None:
         """Let others call the actor that this pool is, wherever it is built anew. It is over for them with the pool.
 
         `actor` are 16 random bytes. With a `name` others find it, and what it is `about` (at most 64 KiB); raises
