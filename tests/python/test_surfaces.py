@@ -283,8 +283,11 @@ def assert_ends_as_documented(fault: Fault, surface: Surface, value: Any, error:
         assert "StopIteration" in str(error)
         return
     if surface.pickles and fault.raises in (pl.ArgumentNotSerializable, pl.ResultNotSerializable):
-        own = fault.raises is pl.ArgumentNotSerializable and type(error) in PICKLES
-        assert own or isinstance(error, fault.raises), repr(error)
+        if fault.raises is pl.ArgumentNotSerializable and type(error) in PICKLES:
+            # The pickler's own, with ours as a note.
+            assert any("cannot send" in note for note in error.__notes__), error.__notes__
+        else:
+            assert isinstance(error, fault.raises), repr(error)
         return
     if isinstance(error, surface.death) and issubclass(fault.raises, pl.SlotDied):
         return  # user code that raises our own error for a death is taken at its word
