@@ -41,7 +41,7 @@ fn sweep(first: u64, count: u64) -> Tally {
 
 #[test]
 fn every_seed_keeps_the_promises() {
-    let tally = sweep(setting("SIM_FIRST", 1), setting("SIM_SEEDS", 100));
+    let tally = sweep(setting("SIM_FIRST", 1), setting("SIM_SEEDS", 200));
     println!("{tally}");
     assert_eq!(tally.missing(), Vec::<&str>::new(), "cases that were never met");
 }
