@@ -31,8 +31,6 @@ pub struct Options {
     /// How its slots reach the head, to be clients themselves.
     pub uplink: Uplink,
     pub headless: Headless,
-    /// Told when the head has answered over a new link: it knows this node.
-    pub welcomed: Headless,
     /// Answers the head's questions that are not about slots.
     pub answers: Option<Answers>,
     /// Takes what work of the head's prints.

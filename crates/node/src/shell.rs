@@ -219,13 +219,7 @@ impl Shell {
                 let text = self.answer(&question);
                 self.say(&NodeToHead::Answer { number, text });
             }
-            Some(message) => {
-                let welcome = matches!(message, HeadToNode::Welcome { .. });
-                self.step(Event::FromHead(message));
-                if welcome && self.head.is_some() {
-                    (self.options.welcomed)();
-                }
-            }
+            Some(message) => self.step(Event::FromHead(message)),
             None => {
                 self.head = None;
                 self.step(Event::HeadDown);

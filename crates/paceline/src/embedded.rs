@@ -122,7 +122,6 @@ impl Embedded {
             }),
             // There is one link, which ends with this process.
             headless: Arc::new(|| ()),
-            welcomed: Arc::new(|| ()),
             answers: None,
             printed: None,
         };

@@ -24,9 +24,6 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 
-/// The head has this long to answer a node that joins before that is said to be up.
-const WELCOME: Duration = Duration::from_secs(5);
-
 /// Slots kept ready beyond the CPUs.
 const SPARES: u64 = 1;
 
@@ -101,7 +98,6 @@ pub async fn start(
     let Timing { heartbeat, head_lost } = timing.unwrap_or(own);
     let headless = Arc::new(AtomicBool::new(false));
     let ended_link = Arc::new(Notify::new());
-    let welcome = Arc::new(Notify::new());
     let mut config = Config {
         name: wanted.name.clone(),
         // Those on this machine find the socket that costs least.
@@ -124,10 +120,6 @@ pub async fn start(
         variables: Vec::new(),
         uplink: way_up(&head),
         headless: on_headless(&headless, &ended_link),
-        welcomed: Arc::new({
-            let welcome = welcome.clone();
-            move || welcome.notify_one()
-        }),
         answers: Some(answers(log.clone(), programs.clone(), &record, &wanted.labels)),
         printed: Some(Arc::new(move |name, text| programs.print(name, text))),
     };
@@ -161,8 +153,6 @@ pub async fn start(
             }
         }
     }));
-    // Whoever is told that it is up finds it in the cluster's status. A head that has gone meanwhile is missed later.
-    let _ = tokio::time::timeout(WELCOME, welcome.notified()).await;
     place.write_node(&record)?;
     up.node = Some(record.name);
     up.resources = Some(total.to_string());
