@@ -36,6 +36,11 @@ impl Askers {
         }
     }
 
+    /// Whoever asked waits no more.
+    fn forget_name(&mut self, actor: ActorId) {
+        self.naming.retain(|(named, _)| *named != actor);
+    }
+
     pub fn on_known(&mut self, actor: ActorId, refused: Option<String>) {
         if let Some(place) = self.naming.iter().position(|(named, _)| *named == actor) {
             let _ = self.naming.swap_remove(place).1.send(refused);
@@ -59,6 +64,7 @@ impl Session {
                 state.inner.actors.naming.push((actor, sender));
             }
             if !state.inner.act(|core, effects| core.host_pool(actor, card, pool, effects)) {
+                state.inner.actors.forget_name(actor);
                 return Err("the actor has ended already".into());
             }
         }
@@ -68,7 +74,9 @@ impl Session {
             Ok(Some(why)) => why,
             Err(_) => format!("the head does not say whether the name {name} is free"),
         };
-        self.shared.state.lock().inner.act(|core, effects| core.end_actor(actor, &refused, effects));
+        let mut state = self.shared.state.lock();
+        state.inner.actors.forget_name(actor);
+        state.inner.act(|core, effects| core.end_actor(actor, &refused, effects));
         Err(refused)
     }
 
@@ -109,15 +117,17 @@ impl Session {
                 return Err("the cluster is closed".into());
             }
             let (sender, answer) = mpsc::channel();
-            {
+            let number = {
                 let mut state = self.shared.state.lock();
                 let askers = &mut state.inner.actors;
                 askers.asked += 1;
                 let number = askers.asked;
                 askers.finding.push((number, sender));
                 state.inner.say(&ClientToHead::Find { number, name: name.to_owned() });
-            }
+                number
+            };
             let Ok((found, comes)) = answer.recv_timeout(ANSWER_LIMIT) else {
+                self.shared.state.lock().inner.actors.finding.retain(|(asked, _)| *asked != number);
                 return Err("the head does not answer".into());
             };
             if found.is_some() || !comes || Instant::now() >= until {

@@ -40,12 +40,7 @@ impl Node {
         };
         self.say(&message, vec![theirs]);
         let mut client = Client { link: Link::new(ours), lease };
-        client.send(&ToSlot::Hello(Hello {
-            client: ClientId(number.into()),
-            lease,
-            replies: 0,
-            keeps: true,
-        }));
+        client.hello();
         client
     }
 }
@@ -74,21 +69,46 @@ impl Client {
         self.send(&ToSlot::Run { acked: 0, calls: calls.into_iter().map(call).collect() });
     }
 
+    fn hello(&mut self) {
+        let client = ClientId((self.lease.0 - 100) as u64);
+        self.send(&ToSlot::Hello(Hello { client, lease: self.lease, replies: 0, keeps: true }));
+    }
+
+    /// The next thing the slot says, or nothing if it has closed the link.
+    fn hear(&mut self) -> Option<FromSlot> {
+        loop {
+            if let Some(frame) = self.link.next_frame().unwrap() {
+                return Some(FromSlot::decode(frame).unwrap());
+            }
+            match self.link.receive() {
+                Ok(Received::All | Received::More) => {}
+                Ok(Received::Closed) | Err(_) => return None,
+                Ok(Received::Nothing) => {
+                    let mut one = [PollFd::new(&self.link, PollFlags::IN)];
+                    let said = poll::wait(&mut one, Some(Duration::from_secs(10))).unwrap();
+                    assert!(said, "the slot says nothing");
+                }
+            }
+        }
+    }
+
+    /// Wait until the slot has taken in all calls up to this one. It says so when it is greeted again.
+    fn is_taken(&mut self, last: u64) {
+        self.hello();
+        while self.hear().expect("the link is open") != (FromSlot::Hello { received: Seq(last) }) {}
+    }
+
+    /// Wait until the slot has closed the link.
+    fn is_closed(&mut self) {
+        while self.hear().is_some() {}
+    }
+
     /// So many replies.
     fn replies(&mut self, count: usize) -> Vec<(u64, Status)> {
         let mut all: Vec<Reply> = Vec::new();
         while all.len() < count {
-            while let Some(frame) = self.link.next_frame().unwrap() {
-                if let FromSlot::Replies { replies, .. } = FromSlot::decode(frame).unwrap() {
-                    all.extend(replies);
-                }
-            }
-            if all.len() < count && self.link.receive().unwrap() == Received::Nothing {
-                let mut one = [PollFd::new(&self.link, PollFlags::IN)];
-                assert!(
-                    poll::wait(&mut one, Some(Duration::from_secs(10))).unwrap(),
-                    "the slot says nothing"
-                );
+            if let FromSlot::Replies { replies, .. } = self.hear().expect("the link is open") {
+                all.extend(replies);
             }
         }
         all.iter().map(|reply| (reply.seq.0, reply.status)).collect()
@@ -120,7 +140,8 @@ fn callers_are_served_in_turn_and_each_in_order() {
     first.run(1..=3);
     second.run(1..=3);
     // While user code runs the companion takes the calls of all callers in.
-    std::thread::sleep(Duration::from_millis(20));
+    first.is_taken(3);
+    second.is_taken(3);
     while begun.len() < 9 {
         let last = begun.last().unwrap().1;
         begun.push(claim(&runtime, Some(last)));
@@ -144,7 +165,7 @@ fn the_page_tells_whose_call_ran() {
     own.run([1]);
     assert_eq!(claim(&runtime, None), (100, Seq(1)));
     guest.run([1, 2]);
-    std::thread::sleep(Duration::from_millis(20));
+    guest.is_taken(2);
     assert_eq!(claim(&runtime, Some(Seq(1))), (105, Seq(1)));
     assert_eq!(claim(&runtime, Some(Seq(1))), (105, Seq(2)));
     assert_eq!(
@@ -164,7 +185,8 @@ fn a_guest_that_leaves_or_speaks_nonsense_disturbs_nobody() {
     node.say(&NodeToSlot::Detach { lease: first.lease }, vec![]);
     second.link.out().extend_from_slice(b"GET / HTTP/1.1\r\n\r\n");
     second.link.flush().unwrap();
-    std::thread::sleep(Duration::from_millis(20));
+    first.is_closed();
+    second.is_closed();
     own.run([1]);
     assert_eq!(claim(&runtime, Some(Seq(1))), (100, Seq(1)), "GS-2");
     assert!(runtime.advance(Some((Seq(1), Status::Value, Bytes::new()))).is_none());
