@@ -22,6 +22,7 @@ __all__ = [
     "ClusterClosed",
     "ClusterStopped",
     "ConnectionFailed",
+    "FilesNotDelivered",
     "FunctionNotSerializable",
     "GroupClosed",
     "GroupLost",
@@ -29,6 +30,7 @@ __all__ = [
     "HistoryFull",
     "NoResources",
     "NoSuchActor",
+    "NoSuchFiles",
     "NoSuchFunction",
     "NoSuchHardware",
     "NodeLost",
@@ -129,6 +131,18 @@ class ConnectionFailed(PacelineError, ConnectionError):
     def __init__(self, message: str = "", *, address: str = "", hint: str | None = None) -> None:
         self.address = address
         super().__init__(message, hint=hint)
+
+
+class FilesNotDelivered(PacelineError):
+    """The code of this program is not on the machine where a task of it should run, or something else has its name."""
+
+    code = "files-not-delivered"
+
+
+class NoSuchFiles(PacelineError, ValueError):
+    """`connect(files=...)` names what is not there, or what cannot be delivered."""
+
+    code = "no-such-files"
 
 
 class QueueFull(PacelineError):

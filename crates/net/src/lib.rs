@@ -22,6 +22,7 @@ pub mod secure;
 pub mod signalfd;
 pub mod signals;
 pub mod spin;
+pub mod store;
 pub mod tcp;
 pub mod watch;
 

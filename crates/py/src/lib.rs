@@ -10,6 +10,7 @@
 use pyo3::prelude::*;
 
 mod beside;
+mod files;
 mod function;
 mod future;
 mod group;
