@@ -13,6 +13,7 @@ from paceline.errors._actors import ActorDied, ActorRefused, ActorUnavailable, H
 from paceline.errors._base import PacelineError
 from paceline.errors._base import _restore as _restore
 from paceline.errors._cluster import ClusterClosed, ClusterStopped, ConnectionFailed, HeadLost, NotConnected
+from paceline.errors._encodings import DamagedData, EncodingError, PickleRefused, UnknownEncoding
 from paceline.errors._ends import GroupLost, NodeLost, OutOfMemory, PoisonTask, PoolBroken, SlotDied, TaskTimeout
 from paceline.errors._programs import NoSuchFunction, ProgramNotStarted, WrongArguments
 from paceline.errors._room import GroupClosed, NestingTooDeep, NoResources, NoSuchHardware, QueueFull
@@ -34,6 +35,8 @@ __all__ = [
     "ClusterClosed",
     "ClusterStopped",
     "ConnectionFailed",
+    "DamagedData",
+    "EncodingError",
     "FunctionNotSerializable",
     "GroupClosed",
     "GroupLost",
@@ -48,6 +51,7 @@ __all__ = [
     "NotConnected",
     "OutOfMemory",
     "PacelineError",
+    "PickleRefused",
     "PoisonTask",
     "PoolBroken",
     "ProgramNotStarted",
@@ -58,6 +62,7 @@ __all__ = [
     "SerializationError",
     "SlotDied",
     "TaskTimeout",
+    "UnknownEncoding",
     "WrongArguments",
 ]
 
