@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from paceline._future import Future
     from paceline._group import Group, group
     from paceline._map import map
+    from paceline._named_array import NamedArray
     from paceline._native import __version__
     from paceline._placement import Placement
     from paceline._pool import Pool
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
         ClusterClosed,
         ClusterStopped,
         ConnectionFailed,
+        DamagedData,
+        EncodingError,
         FilesNotDelivered,
         FunctionNotSerializable,
         GroupClosed,
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
         NotConnected,
         OutOfMemory,
         PacelineError,
+        PickleRefused,
         PoisonTask,
         PoolBroken,
         ProgramNotStarted,
@@ -82,6 +86,7 @@ if TYPE_CHECKING:
         SerializationError,
         SlotDied,
         TaskTimeout,
+        UnknownEncoding,
         WrongArguments,
     )
 
@@ -97,10 +102,12 @@ __all__ = [
     "ClusterClosed",
     "ClusterStopped",
     "ConnectionFailed",
-    "FilesNotDelivered",
     "Current",
     "Daemon",
+    "DamagedData",
+    "EncodingError",
     "Executor",
+    "FilesNotDelivered",
     "FunctionNotSerializable",
     "Future",
     "Group",
@@ -109,6 +116,7 @@ __all__ = [
     "LocalCluster",
     "HeadLost",
     "HistoryFull",
+    "NamedArray",
     "NestingTooDeep",
     "NoResources",
     "NoSuchActor",
@@ -119,6 +127,7 @@ __all__ = [
     "NotConnected",
     "OutOfMemory",
     "PacelineError",
+    "PickleRefused",
     "Placement",
     "PoisonTask",
     "PoolBroken",
@@ -135,6 +144,7 @@ __all__ = [
     "Stream",
     "Submitter",
     "TaskTimeout",
+    "UnknownEncoding",
     "WorkerPool",
     "WrongArguments",
     "__version__",
@@ -181,6 +191,7 @@ _HOMES = {
     "Executor": "_executor",
     "Future": "_future",
     "Group": "_group",
+    "NamedArray": "_named_array",
     "Placement": "_placement",
     "Pool": "_pool",
     "Program": "_program",
