@@ -285,8 +285,8 @@ def connect(
     what this process may use.
 
     `files` names what tasks read on other machines: files, patterns (`"data/*.csv"`) and whole folders, by their paths
-    below the working directory; tasks find them at the same paths. Modules of your own go there by themselves. `env` are
-    variables of the environment that every task finds set.
+    below the working directory; tasks find them at the same paths. Modules of your own go there by themselves. `env`
+    are variables of the environment that every task finds set.
 
     While `queue_tasks` tasks (100,000) or `queue_bytes` bytes of arguments (256,000,000) wait to be sent, `submit`
     waits for room. Unread results beyond `result_bytes` (a quarter of this process's memory) are kept on disk.

@@ -1,7 +1,7 @@
 """Which files a program's code needs on other machines.
 
-Owns: what counts as the user's own code (as opposed to what is installed), and what `connect(files=...)` names. Does not
-own: finding the files of a package, hashing and sending, which are the core's.
+Owns: what counts as the user's own code, as opposed to what is installed. Does not own: what `connect(files=...)` names
+(`_named_files`), finding the files of a package, hashing and sending, which are the core's.
 
 * FL-1: own is what is imported from the script's folder, from other additions to `sys.path` and from editable installs;
   the standard library and installed packages are expected to be there.
@@ -78,7 +78,11 @@ class Code:
             "files": self.files,
             "folders": self.folders,
             "skip": [_OURS],
-            "notes": [("path", [entry.lstrip(os.sep) for entry in path]), ("modules", list(own))],
+            "notes": [
+                ("path", [entry.lstrip(os.sep) for entry in path]),
+                ("modules", list(own)),
+                ("packages", _packages()),
+            ],
         }
 
     def has_grown(self) -> bool:
@@ -87,6 +91,15 @@ class Code:
             return False
         self._modules = len(sys.modules)
         return any(name not in self._seen for name, _, _ in _own_modules())
+
+
+def _packages() -> list[str]:
+    """Installed distributions of which something is loaded, each with its version."""
+    from paceline._slot.packages import installed, normal
+
+    loaded = {normal(name) for name in sys.modules if "." not in name}
+    found = installed(sys.path)
+    return [f"{name} {version}" for name, (version, modules) in found.items() if loaded & {name, *modules}]
 
 
 def _search_path() -> list[str]:
@@ -114,7 +127,7 @@ def is_installed(path: str) -> bool:
     real = os.path.realpath(path)
     if real == _STANDARD or real.startswith(_STANDARD + os.sep) or path.startswith(_OURS + os.sep):
         return True
-    return any(part in _INSTALLED for part in real.split(os.sep)) or real.endswith(".zip") and "python3" in real
+    return any(part in _INSTALLED for part in real.split(os.sep)) or (real.endswith(".zip") and "python3" in real)
 
 
 def _own_modules() -> Iterator[tuple[str, ModuleType, str]]:

@@ -1,8 +1,8 @@
 """What `connect(files=...)` names: files, patterns and folders, by their paths relative to the working directory.
 
 * NF-1: what names nothing, or names it by an absolute path, is an error at once.
-* NF-2: a folder goes with all that is in it, also folders that hold nothing; what `.gitignore` says does not go, unless it
-  is named by itself.
+* NF-2: a folder goes with all that is in it, also folders that hold nothing; what `.gitignore` says does not go, unless
+  it is named by itself.
 """
 
 from __future__ import annotations

@@ -374,8 +374,9 @@ def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     it runs again for the causes in `retry_on`: `"slot"` and `"node"` (the process or machine was lost; these two by
     default), `"timeout"`, `"error"` for its own exceptions, and `"memory"` for having taken too much. `timeout` is how
     many seconds one run may take. `priority` puts it before others (higher goes first). `env` are variables of the
-    environment, set before anything of yours is imported; tasks with other variables run in other processes. For a class there are `name`, `detached`, `restarts` and `concurrency` instead of the
-    options about running again (see `ActorClass.options`).
+    environment, set before anything of yours is imported: tasks with other variables run in processes of their own.
+    For a class there are `name`, `detached`, `restarts` and `concurrency` instead of the options about running again
+    (see `ActorClass.options`).
 
     >>> import paceline as pl
     >>> @pl.remote(retries=0)

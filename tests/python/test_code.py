@@ -91,7 +91,7 @@ HELPER = "def where():\n    return __file__\n"
 
 
 def test_modules_and_packages_beside_the_script_are_there(far: Far) -> None:
-    """A script that is started from another directory, a package with relative imports, a module that is imported late."""
+    """A script started from another directory, a package with relative imports, a module that is imported late."""
     far.write(
         {
             "helper.py": HELPER,
@@ -127,8 +127,10 @@ def test_modules_and_packages_beside_the_script_are_there(far: Far) -> None:
     for cwd in (far.project, elsewhere):
         file, deep, late, directory = far.run(cwd=cwd)
         assert (deep, late) == (6, 12)
-        assert far.is_delivered(file) and file.endswith("/root" + str(far.project / "helper.py"))
-        assert far.is_delivered(directory) and directory.endswith(str(cwd))
+        assert far.is_delivered(file)
+        assert file.endswith("/root" + str(far.project / "helper.py"))
+        assert far.is_delivered(directory)
+        assert directory.endswith(str(cwd))
     wait_until(lambda: not far.directories(), "the directories to be removed", 5)
 
 
@@ -162,8 +164,10 @@ def test_additions_to_the_path_and_editable_installs_go_along(far: Far) -> None:
         }
     )
     added, edited = far.run()
-    assert far.is_delivered(added) and added.endswith("/lib/added.py")
-    assert far.is_delivered(edited) and edited.endswith("/src/edited/core.py")
+    assert far.is_delivered(added)
+    assert added.endswith("/lib/added.py")
+    assert far.is_delivered(edited)
+    assert edited.endswith("/src/edited/core.py")
 
 
 def test_what_is_loaded_later_follows(far: Far) -> None:
@@ -216,7 +220,8 @@ def test_files_keep_their_places_and_changes_are_noticed(far: Far) -> None:
     (far.project / "data/empty").mkdir()
     found, folders, text = far.run()
     assert found == ["data/a.txt", "data/deep/b.txt", "x.cfg"]
-    assert folders == ["data", "data/deep", "data/empty"] and text == "one"
+    assert folders == ["data", "data/deep", "data/empty"]
+    assert text == "one"
     kept = len(far.kept())
     far.write({"data/a.txt": "another"})
     assert far.run(DELETE="data/a.txt")[2] == "another", "what was delivered is there after it was deleted here"
@@ -256,7 +261,8 @@ def test_the_directory_goes_when_client_or_node_is_killed(far: Far) -> None:
     assert script.stdout is not None
     assert far.is_delivered(script.stdout.readline().strip())
     [directory] = far.directories()
-    assert directory.stat().st_mode & 0o777 == 0o700 and directory.parent.parent.stat().st_mode & 0o777 == 0o700
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert directory.parent.parent.stat().st_mode & 0o777 == 0o700
     script.kill()
     script.communicate()
     wait_until(lambda: not far.directories(), "the directory of the killed client to be removed", 15)
@@ -273,27 +279,6 @@ def test_the_directory_goes_when_client_or_node_is_killed(far: Far) -> None:
     wait_until(lambda: not left.exists(), "what the killed node left to be removed", 5)
     far.paceline("stop", "--all").ok()
     wait_until(lambda: list(far.store.glob("paceline-*")) == [], "the node to leave nothing", 5)
-
-
-def test_a_full_disk_is_said_and_the_node_goes_on(far: Far) -> None:
-    far.write(
-        {
-            "main.py": """
-                import json
-                import paceline as pl
-
-                with open("large.bin", "wb") as file:
-                    file.truncate(1 << 60)
-                try:
-                    with pl.connect(files=["large.bin"]):
-                        pl.remote(len)("")
-                except pl.FilesNotDelivered as error:
-                    print(json.dumps(str(error)))
-                """,
-            "small.py": "import paceline as pl\nwith pl.connect():\n    print(pl.remote(len)('four'))\n",
-        }
-    )
-    del far  # what follows needs a file system of its own; see the tests on several hosts
 
 
 def test_a_module_that_something_else_has_the_name_of_is_an_error(far: Far) -> None:
@@ -318,10 +303,10 @@ def test_a_module_that_something_else_has_the_name_of_is_an_error(far: Far) -> N
         }
     )
     how, text = far.run()
-    if how == "refused":
-        assert "signal" in text and str(far.store) in text
-    else:
-        assert far.is_delivered(text)
+    assert how == "refused"
+    assert "signal" in text
+    assert str(far.store) in text
+    assert "hint" in text
 
 
 def test_a_project_of_two_thousand_files_connects_quickly_the_second_time(far: Far) -> None:
@@ -380,3 +365,65 @@ def test_variables_reach_other_machines(far: Far) -> None:
         }
     )
     assert far.run() == "small"
+
+
+def test_variables_of_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are there before the interpreter starts, and other tasks do not see them."""
+
+    @pl.remote(env={"MODEL": "large", "PYTHONHASHSEED": "5"})
+    def hashed() -> tuple[str, int, int]:
+        return os.environ["MODEL"], hash("paceline"), os.getpid()
+
+    @pl.remote(env={"MODEL": "tiny"})
+    class Holder:
+        def model(self) -> str:
+            return os.environ["MODEL"]
+
+    monkeypatch.setenv("PYTHONHASHSEED", "5")
+    command = [sys.executable, "-c", "print(hash('paceline'))"]
+    expected = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    monkeypatch.delenv("PYTHONHASHSEED")
+    with pl.connect(cpus=2):
+        model, value, process = hashed()
+        assert (model, value) == ("large", expected)
+        assert pl.remote(lambda: os.environ.get("MODEL"))() is None
+        assert Holder().model() == "tiny"
+        plain = hashed.options(env=None)
+        assert pl.remote(os.getpid)() != process
+        with pytest.raises(KeyError):
+            plain()
+        nested = pl.remote(lambda: pl.remote(os.getpid)(), env={"MODEL": "nested"})
+        assert isinstance(nested(), int), "such a task submits tasks like any other"
+    with pytest.raises(TypeError, match="env="):
+        pl.remote(env={"A": 1})(len)
+
+
+def test_on_one_machine_nothing_travels(far: Far) -> None:
+    far.write(
+        {
+            "helper.py": HELPER,
+            "main.py": """
+                import json, os
+                import helper
+                import paceline as pl
+
+                with pl.connect():
+                    print(json.dumps([pl.remote(helper.where)(), pl.remote(os.getcwd)()]))
+                """,
+        }
+    )
+    file, directory = far.run(PACELINE_LOCAL="on")
+    assert (file, directory) == (str(far.project / "helper.py"), str(far.project))
+    assert far.directories() == []
+
+
+def test_packages_that_differ_are_told(tmp_path: Path) -> None:
+    from paceline._slot.packages import differences
+
+    for name in ("numpy-2.0.1", "Foo_Bar-1"):
+        (tmp_path / f"{name}.dist-info").mkdir()
+    theirs = ["numpy 1.26.4", "foo_bar 1", "torch 2.3"]
+    assert differences(theirs, [str(tmp_path)]) == [
+        "numpy is 2.0.1 here and 1.26.4 at the client",
+        "torch 2.3 is not installed here",
+    ]

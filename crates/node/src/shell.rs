@@ -187,7 +187,9 @@ impl Shell {
                 });
             }
             (StoreOf::There(addresses), _) => {
-                relay::pass_on(connection, Kind::Store, lease, addresses.to_vec());
+                // Over a unix socket it would be taken for one that is not sealed.
+                let far = addresses.iter().filter(|address| !address.is_unix()).cloned().collect();
+                relay::pass_on(connection, Kind::Store, lease, far);
             }
             (StoreOf::Here { .. }, None) | (StoreOf::Nobody, _) => opening::refuse_lease((connection, way)),
         }

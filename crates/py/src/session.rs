@@ -9,8 +9,8 @@ use crate::wire::Wire;
 use crate::{slot, waiting};
 use paceline::remote::{self, Password};
 use paceline::{
-    Bytes, Limits, Part, PoolSpec, ProgramId, Resources, RetryOn, Rule, Shape, Submission, Within, embedded,
-    Start, exchange, hardware,
+    Bytes, Limits, Part, PoolSpec, ProgramId, Resources, RetryOn, Rule, Shape, Start, Submission, Within,
+    embedded, exchange, hardware,
 };
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;

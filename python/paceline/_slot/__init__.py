@@ -86,6 +86,10 @@ def bind(
         if brought and "importlib" in sys.modules:
             # Folders that were looked at before may hold more by now.
             sys.modules["importlib"].invalidate_caches()
+        if files is not None and os.path.exists(os.path.join(files, "notes", "packages")):
+            from paceline._slot.packages import check
+
+            check(files, sys.path)
     elif path:
         sys.path[:] = path
     elif directory not in sys.path:

@@ -1,7 +1,8 @@
 //! Files by the hash of what is in them.
 
-use super::unable;
+use super::{unable, unpack};
 use paceline_net::store::{Incoming, Outgoing};
+use paceline_proto::ClientId;
 use paceline_proto::store::{Failure, Name};
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -54,6 +55,8 @@ impl Cache {
 /// A file on its way into the cache.
 pub(super) struct Coming {
     shared: Arc<Shared>,
+    /// Who brings it.
+    client: ClientId,
     name: Name,
     length: u64,
     path: PathBuf,
@@ -62,14 +65,19 @@ pub(super) struct Coming {
 }
 
 impl Coming {
-    pub(super) fn begin(shared: &Arc<Shared>, name: Name, length: u64) -> Result<Coming, Failure> {
+    pub(super) fn begin(
+        shared: &Arc<Shared>,
+        client: ClientId,
+        name: Name,
+        length: u64,
+    ) -> Result<Coming, Failure> {
         let mut state = shared.state.lock();
         shared.make(&mut state)?;
         let path = shared.cache().join(format!("coming-{}", state.cache.number()));
         drop(state);
         enough_room(&shared.cache(), length)?;
         let file = File::create_new(&path).map_err(|error| unable(&path, &error))?;
-        Ok(Coming { shared: shared.clone(), name, length, path, file, hash: blake3::Hasher::new() })
+        Ok(Coming { shared: shared.clone(), client, name, length, path, file, hash: blake3::Hasher::new() })
     }
 }
 
@@ -85,7 +93,13 @@ fn enough_room(directory: &Path, length: u64) -> Result<(), Failure> {
 impl Incoming for Coming {
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.hash.update(bytes);
-        self.file.write_all(bytes).map_err(|error| unable(&self.path, &error))
+        self.file.write_all(bytes).map_err(|error| {
+            let why = unable(&self.path, &error);
+            // Room for the reason at least.
+            let _ = self.file.set_len(0);
+            unpack::refused(&self.shared, self.client, &why);
+            why
+        })
     }
 
     fn finish(self: Box<Self>) -> Result<(), Failure> {

@@ -92,7 +92,13 @@ impl Shelves for OfClient {
 
     fn take(&mut self, space: Space, name: Name, length: u64) -> Result<Box<dyn Incoming>, Failure> {
         match space {
-            Space::Files => Ok(Box::new(Coming::begin(&self.shared, name, length)?)),
+            Space::Files => match Coming::begin(&self.shared, self.client, name, length) {
+                Ok(coming) => Ok(Box::new(coming)),
+                Err(why) => {
+                    unpack::refused(&self.shared, self.client, &why);
+                    Err(why)
+                }
+            },
             Space::Objects => Err(Failure::System { text: "this node keeps no objects".into() }),
         }
     }

@@ -41,12 +41,23 @@ pub(super) fn unpack(shared: &Shared, client: ClientId, name: Name) -> Result<St
     Ok(directory.to_string_lossy().into_owned())
 }
 
-/// Slots that wait for the files say why they are not there, if that can be written at all.
+/// Slots say why the files are not there, if that can be written at all.
 fn note(directory: &Path, unpacked: &Result<(), Failure>) {
     let failed = directory.join("failed");
     match unpacked {
         Ok(()) => drop(fs::remove_file(failed)),
-        Err(why) => drop(fs::write(failed, why.to_string())),
+        Err(why) => {
+            let _ = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+            let _ = fs::write(failed, why.to_string());
+        }
+    }
+}
+
+/// Something that this client brought could not be taken.
+pub(super) fn refused(shared: &Shared, client: ClientId, why: &Failure) {
+    let mut state = shared.state.lock();
+    if shared.make(&mut state).is_ok() {
+        note(&shared.of_client(client), &Err(why.clone()));
     }
 }
 
