@@ -71,6 +71,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
             directory: "/home/ada".into(),
             path: vec!["/usr/lib".into(), String::new()],
             variables: vec![("OMP_NUM_THREADS".into(), "2".into())],
+            files: 1,
         }),
         ToSlot::Define { function: FunctionId(9), bytes: Bytes::from_static(b"P...") },
         ToSlot::Run { acked: 0, calls: vec![] },

@@ -91,7 +91,10 @@ impl Files {
             let bundle = match self.bundle() {
                 Ok(Some(bundle)) => bundle,
                 Ok(None) => return Ok(()),
-                Err(why) => return Ok(self.tell(node, why)),
+                Err(why) => {
+                    self.tell(node, why);
+                    return Ok(());
+                }
             };
             match node.send(&bundle) {
                 Ok(()) => node.has = Some(bundle.clone()),
@@ -104,7 +107,10 @@ impl Files {
                     self.forget(&bundle);
                     continue;
                 }
-                Err(Error::Refused(why)) => return Ok(self.tell(node, why.to_string())),
+                Err(Error::Refused(why)) => {
+                    self.tell(node, why.to_string());
+                    return Ok(());
+                }
             }
             let state = self.shared.state.lock();
             if state.closed || state.bundle.as_ref().is_some_and(|now| now.name == bundle.name) {
@@ -144,12 +150,13 @@ impl Files {
         }
     }
 
-    /// Look again, and have every node have what is new before this returns, as far as it can be reached.
-    pub fn refresh(&self) {
+    /// Look again, and have every node have what is new before this returns, as far as it can be reached. False: none has
+    /// anything.
+    pub fn refresh(&self) -> bool {
         let nodes: Vec<_> = {
             let mut state = self.shared.state.lock();
             if state.bundle.take().is_none() {
-                return;
+                return false;
             }
             state.nodes.values().cloned().collect()
         };
@@ -157,6 +164,7 @@ impl Files {
             // One that cannot be reached gets them with the next connection.
             let _ = self.bring_to(&mut node.lock());
         }
+        true
     }
 
     /// The nodes need not keep anything of this client.
