@@ -37,7 +37,8 @@ def test_two_rust_programs_share_an_actor(address: str) -> None:
     assert "NoSuchActor" in votes(address, "ada", 1).stderr
     command = [built("tally"), address, "host"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
-        assert host.stdout is not None and host.stdin is not None
+        assert host.stdout is not None
+        assert host.stdin is not None
         pid = int(host.stdout.readline())
         assert votes(address, "ada", 100).stdout.split("\n")[99] == "ada: 100"
         assert votes(address, "grace", 1).stdout == "grace: 1\n"
