@@ -13,8 +13,10 @@ use crate::embedded::fill_random;
 use crate::exchange;
 use crate::{ActorId, Bytes, Card, Cell, FunctionId, Outcome, PoolPlace, Session, Shape, Submission, Within};
 use parking_lot::Mutex;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -111,12 +113,14 @@ impl<A: Actor> ActorBuilder<A> {
             save: class.saves.filter(|_| self.restarts > 0).map(|(name, _)| slots.define(name)),
             saving: Mutex::new(Saving::default()),
             ended: AtomicBool::new(false),
+            hosted: Mutex::new(false),
             place: Place::Own(slots),
         });
         if let Some(name) = &self.name {
-            home.host(name, self.options.timeout)?;
-            cluster.keep_actor(identity, &home);
+            let refused = |why| Error::ActorRefused { name: name.clone(), why };
+            home.host(Some(name), self.options.timeout).map_err(refused)?;
         }
+        remember(&home);
         home.await_object(self.options.wait)?;
         Ok(ActorHandle { home, timeout: self.options.timeout }.into())
     }
@@ -141,7 +145,24 @@ pub(crate) struct Home {
     saving: Mutex<Saving>,
     /// Somebody here has destroyed it.
     ended: AtomicBool,
+    /// Others know of it.
+    hosted: Mutex<bool>,
     place: Place,
+}
+
+/// Actors that this process has handles to, its own and those of others: who gets another one calls it in order with all its
+/// other calls.
+static KNOWN: Mutex<BTreeMap<u128, Weak<Home>>> = Mutex::new(BTreeMap::new());
+
+fn remember(home: &Arc<Home>) {
+    let mut known = KNOWN.lock();
+    known.retain(|_, home| home.strong_count() > 0);
+    known.insert(home.identity.0, Arc::downgrade(home));
+}
+
+fn known(identity: ActorId) -> Option<Arc<Home>> {
+    let known = KNOWN.lock().get(&identity.0)?.upgrade();
+    known.filter(|home| !home.session.is_closed())
 }
 
 enum Place {
@@ -194,8 +215,7 @@ impl Cluster {
         if kind != A::NAME {
             return Err(missing(format!("it is a {kind}, and no {}", A::NAME)));
         }
-        let home =
-            self.kept_actor(identity).unwrap_or_else(|| Home::visit(&self.session, identity, A::CLASS));
+        let home = known(identity).unwrap_or_else(|| Home::visit(&self.session, identity, A::CLASS));
         Ok(ActorHandle { home, timeout }.into())
     }
 }
@@ -221,7 +241,7 @@ impl Home {
     fn visit(session: &Session, identity: ActorId, class: &'static Class) -> Arc<Home> {
         session.visit(identity);
         let define = |name: &&str| session.define(super::slot_main::name_bytes(name));
-        Arc::new(Home {
+        let home = Arc::new(Home {
             class,
             session: session.clone(),
             identity,
@@ -229,17 +249,24 @@ impl Home {
             save: None,
             saving: Mutex::default(),
             ended: AtomicBool::new(false),
+            hosted: Mutex::new(true),
             place: Place::Elsewhere,
-        })
+        });
+        remember(&home);
+        home
     }
 
-    /// Let others find it.
-    fn host(&self, name: &str, timeout: Duration) -> Result<()> {
+    /// Let others call it, and find it by its name if it has one.
+    fn host(&self, name: Option<&str>, timeout: Duration) -> Result<(), String> {
         let Place::Own(slots) = &self.place else { return Ok(()) };
-        let about = write_card(self.class, timeout);
-        let card = Card { name: Some(name.into()), about, program: None };
-        let refused = |why| Error::ActorRefused { name: name.into(), why };
-        self.session.host_actor(self.identity, card, slots.id()).map_err(refused)
+        let mut hosted = self.hosted.lock();
+        if !*hosted {
+            let about = write_card(self.class, timeout);
+            let card = Card { name: name.map(str::to_owned), about, program: None };
+            self.session.host_actor(self.identity, card, slots.id())?;
+            *hosted = true;
+        }
+        Ok(())
     }
 
     /// Wait until the object was built.
@@ -407,6 +434,35 @@ impl ActorHandle {
             Place::Elsewhere => None,
         }
     }
+}
+
+/// What a handle is on its way: the actor, for how many milliseconds its calls may run, and its type.
+type Travelling<'a> = (serde_bytes::ByteArray<16>, u64, std::borrow::Cow<'a, str>);
+
+/// Write a handle, as an argument or a value: whoever gets it calls the same object.
+#[doc(hidden)]
+pub fn serialize<S: Serializer>(handle: &ActorHandle, serializer: S) -> Result<S::Ok, S::Error> {
+    let ActorHandle { home, timeout } = handle;
+    home.host(None, *timeout).map_err(S::Error::custom)?;
+    let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let travelling: Travelling<'_> =
+        (home.identity.0.to_le_bytes().into(), milliseconds, home.class.name.into());
+    travelling.serialize(serializer)
+}
+
+/// Read a handle that was [written](serialize).
+#[doc(hidden)]
+pub fn deserialize<'de, A: Actor, D: Deserializer<'de>>(deserializer: D) -> Result<ActorHandle, D::Error> {
+    let (identity, milliseconds, kind) = Travelling::deserialize(deserializer)?;
+    if kind != A::NAME {
+        return Err(D::Error::custom(format!("it is a {kind}, and no {}", A::NAME)));
+    }
+    let identity = ActorId(u128::from_le_bytes(*identity));
+    let home = match known(identity) {
+        Some(home) => home,
+        None => Home::visit(&super::nested::open().map_err(D::Error::custom)?.session, identity, A::CLASS),
+    };
+    Ok(ActorHandle { home, timeout: Duration::from_millis(milliseconds) })
 }
 
 /// Two handles are equal if they stand for the same object.

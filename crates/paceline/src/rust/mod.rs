@@ -14,6 +14,7 @@ mod executor;
 mod future;
 mod imap;
 mod map;
+mod nested;
 mod object;
 mod options;
 mod program;
@@ -42,11 +43,12 @@ pub use worker::{NoUpdate, Update, Worker, WorkerBuilder, WorkerPool};
 /// What the code made by the attributes uses, and nobody else.
 #[doc(hidden)]
 pub mod private {
-    pub use super::actor::Class;
+    pub use super::actor::{Class, deserialize, serialize};
     pub use super::object::{checkpoint, construct, restore, with};
     pub use super::task::{Entry, Fallible, arguments, value};
     pub use crate::exchange::Failure;
     pub use inventory;
+    pub use serde;
 }
 
 /// What cannot be a task is refused by the compiler.
