@@ -1,6 +1,6 @@
 //! A value to be.
 
-use super::{Error, Result, current, slot_main, task};
+use super::{Error, Result, current, slot_main, task, travel};
 use crate::{Cell, Outcome, Session, TaskId, Waited, Waiter};
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
@@ -125,7 +125,7 @@ pub(crate) fn resolve<T: DeserializeOwned>(
     task: &'static str,
     outcome: Outcome,
 ) -> Result<T> {
-    resolve_with(session, task, outcome, task::decode)
+    resolve_with(session, task, outcome, |bytes| travel::read(session, || task::decode(bytes)))
 }
 
 pub(crate) fn resolve_with<T>(

@@ -12,6 +12,7 @@ mod current;
 mod error;
 mod executor;
 mod future;
+mod home;
 mod imap;
 mod map;
 mod nested;
@@ -23,6 +24,7 @@ mod slot_main;
 mod slots;
 mod target;
 mod task;
+mod travel;
 mod worker;
 
 pub use actor::{Actor, ActorBuilder, ActorHandle};
@@ -43,9 +45,10 @@ pub use worker::{NoUpdate, Update, Worker, WorkerBuilder, WorkerPool};
 /// What the code made by the attributes uses, and nobody else.
 #[doc(hidden)]
 pub mod private {
-    pub use super::actor::{Class, deserialize, serialize};
+    pub use super::actor::Class;
     pub use super::object::{checkpoint, construct, restore, with};
     pub use super::task::{Entry, Fallible, arguments, value};
+    pub use super::travel::{deserialize, serialize};
     pub use crate::exchange::Failure;
     pub use inventory;
     pub use serde;
