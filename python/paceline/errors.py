@@ -490,7 +490,7 @@ class NodeLost(PacelineError):
 class SlotDied(PacelineError):
     """The process that ran the task ended before the task did.
 
-    `signal` is the number of the signal that ended it, or `exit_code` what it left with. `out_of_memory` says
+    `signal` is the number of the signal that ended it, or stopped it for too long, or `exit_code` what it left with. `out_of_memory` says
     whether memory was the reason; then `peak` is the most bytes the process had and `limit` how many there are,
     as far as they are known. With `own_limit` it is the limit that the task itself was given by `memory=`.
     """
@@ -555,6 +555,11 @@ class SlotDied(PacelineError):
             return "the function called os._exit or something it uses did; raise an exception instead"
         if _signal_name(self.signal) in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"):
             return f"native code crashed; run {plain} under python -X faulthandler to see where"
+        if _signal_name(self.signal) in _STOPPING:
+            return (
+                "something stopped the process, and nobody let it go on with kill -CONT; "
+                "PACELINE_STOPPED_LIMIT sets how long it may stand still"
+            )
         return "something outside killed the process; look at the system log, or raise retries="
 
 
@@ -727,9 +732,15 @@ def _bytes(count: int) -> str:
     return f"{count} bytes" if count < 1024 else f"{amount:.4g} {unit}"
 
 
+# Signals that nobody dies of.
+_STOPPING = ("SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU")
+
+
 def _ending(signal: int | None, exit_code: int | None) -> str:
     if signal is not None:
         name = _signal_name(signal)
+        if name in _STOPPING:
+            return f"stopped by {name} (signal {signal}), and ended because it stood still for too long"
         return f"killed by {name} (signal {signal})" if name else f"killed by signal {signal}"
     if exit_code is not None:
         return f"ended with exit code {exit_code}"

@@ -156,8 +156,14 @@ impl Zygote {
                 }
             }
         }
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            if self.slots.contains_key(&pid) {
+        let stops = WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | stops) {
+            let Some(&slot) = self.slots.get(&pid) else { continue };
+            if let Some(signal) = status.stopping_signal() {
+                self.say(&ZygoteToNode::Stopped { slot, signal });
+            } else if status.continued() {
+                self.say(&ZygoteToNode::Continued { slot });
+            } else {
                 let _ = kill_process_group(pid, Signal::KILL);
                 self.on_exit(pid, cause(status), 0);
             }
