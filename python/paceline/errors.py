@@ -490,9 +490,10 @@ class NodeLost(PacelineError):
 class SlotDied(PacelineError):
     """The process that ran the task ended before the task did.
 
-    `signal` is the number of the signal that ended it, or stopped it for too long, or `exit_code` what it left with. `out_of_memory` says
-    whether memory was the reason; then `peak` is the most bytes the process had and `limit` how many there are,
-    as far as they are known. With `own_limit` it is the limit that the task itself was given by `memory=`.
+    `signal` is the number of the signal that ended it, or that stopped it for too long, and `exit_code` what it left
+    with. `out_of_memory` says whether memory was the reason; then `peak` is the most bytes the process had and `limit`
+    how many there are, as far as they are known. With `own_limit` it is the limit that the task itself was given by
+    `memory=`.
     """
 
     code = "slot-died"

@@ -1,4 +1,4 @@
-"""Slots that were stopped, by SIGSTOP: whose they are is told, they go on when they are let, and no call waits for ever."""
+"""Slots that were stopped, by SIGSTOP: who uses them is told, they go on when let, and no call waits for ever."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_its_time_goes_on(patient: pl.Cluster, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [faulty.Stopping, faulty.StoppingLater])
 def test_the_time_of_an_actors_call_goes_on(patient: pl.Cluster, kind: Any) -> None:
     actor: Any = pl.remote(kind).options(restarts=1, timeout=1)()
-    with pytest.raises((pl.TaskTimeout, pl.ActorDied), match="too long|timeout"):
+    with pytest.raises((pl.TaskTimeout, pl.ActorDied), match=r"too long|timeout"):
         actor.stop()
     assert actor.fine() == "fine"
 

@@ -234,8 +234,8 @@ MORE = {
 }
 
 
-# Objects with coroutines live in an event loop on a thread of its own, where Python sets no signal handlers, and says so.
-NO_SIGNALS = {"raises": ValueError, "value": None, "says": ("signal only works in main thread",)}
+# Objects with coroutines live in an event loop on a thread of its own, where Python sets no signal handlers.
+NO_SIGNALS: dict[str, Any] = {"raises": ValueError, "value": None, "says": ("signal only works in main thread",)}
 OTHERWISE = {(name, "async actor"): NO_SIGNALS for name in ("ignoring signals", "default signals")}
 
 

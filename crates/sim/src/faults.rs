@@ -314,12 +314,12 @@ impl Sim {
             self.processes[process].paused_until = self.now + span;
             let slot = self.processes[process].slot;
             self.zygote_says(process, &ZygoteToNode::Stopped { slot, signal });
-            self.after(span, Event::GoesOn { process });
+            self.after(span, Event::Continues { process });
         }
     }
 
     /// The process is let go on, unless somebody has stopped it again meanwhile.
-    pub(crate) fn goes_on(&mut self, process: usize) {
+    pub(crate) fn continues(&mut self, process: usize) {
         if self.is_alive(process) && self.processes[process].paused_until <= self.now {
             let slot = self.processes[process].slot;
             self.zygote_says(process, &ZygoteToNode::Continued { slot });

@@ -138,7 +138,7 @@ pub(crate) enum Event {
     },
     /// The node notices the end of a process without being told by its zygote.
     /// A process that was stopped is let go on.
-    GoesOn {
+    Continues {
         process: usize,
     },
     Reaped {
@@ -284,7 +284,7 @@ impl Sim {
             }
             Event::Forks { node, zygote, process } => self.zygote_forks(node, zygote, process),
             Event::SlotStarts { process } => self.slot_starts(process),
-            Event::GoesOn { process } => self.goes_on(process),
+            Event::Continues { process } => self.continues(process),
             Event::Reaped { process } => self.reaped(process),
             Event::NodeConnects { node } => self.node_connects(node),
             Event::NodeReturns { node } => self.node_returns(node),
