@@ -1,21 +1,22 @@
 //! A cluster as a Rust program uses it.
 
+use super::actor::Home;
 use super::target::Target as Call;
 use super::task::{self, Task};
 use super::{Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
 use crate::remote::{Credentials, Target};
-use crate::{FunctionId, Limits, ProgramId, Resources, Session, Start};
+use crate::{ActorId, FunctionId, Limits, ProgramId, Resources, Session, Start};
 use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Slots kept ready beyond the CPUs, so that one that dies is replaced at once.
 const SPARES: u64 = 1;
@@ -29,7 +30,9 @@ pub struct Cluster {
     /// What runs Python functions, if somebody said so.
     pub(crate) interpreter: Option<PathBuf>,
     /// What its tasks are functions of: this program, as the cluster knows it.
-    program: ProgramId,
+    pub(crate) program: ProgramId,
+    /// Actors of its own that have a name: who finds one calls it in order with its maker's other calls.
+    actors: Mutex<HashMap<ActorId, Weak<Home>>>,
 }
 
 /// How large a cluster is to be.
@@ -120,12 +123,16 @@ impl Builder {
         let around = surroundings()?;
         let session = Session::embedded(config, around, Arc::new(|run| run()), Arc::new(print), limits)
             .map_err(|error| Error::Start(Arc::new(error)))?;
-        let (functions, program) = (RwLock::default(), ProgramId::OWN);
-        Ok(Cluster { session, functions, interpreter: self.python, program })
+        Ok(Cluster::new(session, self.python, ProgramId::OWN))
     }
 }
 
 impl Cluster {
+    fn new(session: Session, interpreter: Option<PathBuf>, program: ProgramId) -> Cluster {
+        let (functions, actors) = Default::default();
+        Cluster { session, functions, interpreter, program, actors }
+    }
+
     /// A cluster on this machine, with as many slots as there are usable CPUs.
     pub fn connect() -> Result<Cluster> {
         Cluster::embedded().start()
@@ -155,7 +162,7 @@ impl Cluster {
             *program = path.to_string_lossy().into_owned();
         }
         let program = session.program(Start { command, variables: slot_main::variables() });
-        Ok(Cluster { session, functions: RwLock::default(), interpreter: None, program })
+        Ok(Cluster::new(session, None, program))
     }
 
     /// A cluster inside this process, of a size to be chosen.
@@ -229,7 +236,18 @@ impl Cluster {
         });
         let mut submission = options.submission(function)?;
         submission.shape.program = self.program;
-        Ok(Call { session: self.session.clone(), submission, name: T::NAME, chunk: options.chunk() })
+        let (chunk, slots) = (options.chunk(), self.session.cpus() as usize);
+        Ok(Call { session: self.session.clone(), submission, name: T::NAME, chunk, slots })
+    }
+
+    pub(crate) fn keep_actor(&self, actor: ActorId, home: &Arc<Home>) {
+        let mut actors = self.actors.lock();
+        actors.retain(|_, home| home.strong_count() > 0);
+        actors.insert(actor, Arc::downgrade(home));
+    }
+
+    pub(crate) fn kept_actor(&self, actor: ActorId) -> Option<Arc<Home>> {
+        self.actors.lock().get(&actor)?.upgrade()
     }
 
     /// How many CPUs it was started with.

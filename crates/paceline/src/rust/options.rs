@@ -12,13 +12,13 @@ const RETRIES: u32 = 3;
 /// How a task is to be run: what stands in `#[paceline::task(...)]`, or [`Configured`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    retries: u32,
+    pub(super) retries: u32,
     cpus: f64,
     gpus: f64,
     memory: u64,
-    wait: Duration,
-    priority: i32,
-    timeout: Duration,
+    pub(super) wait: Duration,
+    pub(super) priority: i32,
+    pub(super) timeout: Duration,
     chunk: usize,
 }
 
@@ -94,13 +94,18 @@ impl Options {
         self.chunk
     }
 
-    pub(crate) fn submission(self, function: FunctionId) -> Result<Submission> {
-        let Options { retries, cpus, gpus, memory, wait, priority, timeout, chunk: _ } = self;
+    /// What a slot must have.
+    pub(crate) fn needs(self) -> Result<Resources> {
+        let Options { cpus, gpus, memory, .. } = self;
         let needs = Resources::fractional_cpus(cpus).ok_or(Error::NotANumberOfCpus { cpus })?;
         let needs = needs.with(Part::Gpus(gpus)).and_then(|needs| needs.with(Part::Memory(memory)));
-        let needs = needs.ok_or(Error::NotANumberOfGpus { gpus })?;
+        needs.ok_or(Error::NotANumberOfGpus { gpus })
+    }
+
+    pub(crate) fn submission(self, function: FunctionId) -> Result<Submission> {
+        let Options { retries, wait, priority, timeout, .. } = self;
         let retry_on = RetryOn::default();
-        let (shape, within) = (Shape::of(needs), Within::Any);
+        let (shape, within) = (Shape::of(self.needs()?), Within::Any);
         Ok(Submission { function, shape, retries, retry_on, timeout, priority, wait, within })
     }
 }

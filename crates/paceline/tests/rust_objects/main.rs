@@ -1,0 +1,13 @@
+//! Objects that live in slots, on real processes: actors, pools of workers, executors. This program is its own slots.
+
+#[path = "../support/harness.rs"]
+mod harness;
+
+mod actor_deaths;
+mod actors;
+mod support;
+
+fn main() {
+    paceline::init();
+    harness::run(&[actors::TESTS, actor_deaths::TESTS].concat());
+}
