@@ -198,7 +198,8 @@ impl Session {
             cpus: 1,
             id: anybody()?,
         };
-        let seconds = |name: &str, usual: Duration| variable_seconds(name).unwrap_or(usual);
+        let given = |name: &str| variable_seconds(name).filter(|span| !span.is_zero());
+        let seconds = |name: &str, usual: Duration| given(name).unwrap_or(usual);
         // Unless the program says otherwise, as its cluster has it.
         let usual = Timing { heartbeat: HEARTBEAT, head_lost: HEAD_LOST };
         let usual = dialed.peer.timing.unwrap_or(usual);
@@ -574,7 +575,7 @@ fn anybody() -> io::Result<ClientId> {
 }
 
 /// A setting in seconds, as `2s`, `500ms` or `2`.
-fn variable_seconds(name: &str) -> Option<Duration> {
+pub(crate) fn variable_seconds(name: &str) -> Option<Duration> {
     let text = std::env::var(name).ok()?;
     let text = text.trim();
     let (number, unit) = match text.strip_suffix("ms") {
@@ -582,7 +583,7 @@ fn variable_seconds(name: &str) -> Option<Duration> {
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),
     };
     let seconds = number.trim().parse::<f64>().ok().map(|number| number * unit)?;
-    Duration::try_from_secs_f64(seconds).ok().filter(|span| !span.is_zero())
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// The texts of a list.

@@ -265,6 +265,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ZygoteToNode::Hello,
         ZygoteToNode::Forked { slot, pid: 4711 },
         ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1), peak: 1 << 24 },
+        ZygoteToNode::Stopped { slot, signal: 19 },
+        ZygoteToNode::Continued { slot },
     );
 }
 

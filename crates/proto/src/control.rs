@@ -419,6 +419,15 @@ pub enum ZygoteToNode {
         /// The most bytes it had in memory.
         peak: u64,
     },
+    /// A slot was stopped by this signal, and stands still.
+    Stopped {
+        slot: SlotId,
+        signal: i32,
+    },
+    /// It goes on.
+    Continued {
+        slot: SlotId,
+    },
 }
 
 macro_rules! control_message {

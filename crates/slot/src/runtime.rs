@@ -431,6 +431,9 @@ impl Runtime {
             guest => self.shared.page.begin_guest(guest, call.seq, now),
         }
         state.deadline = (!call.timeout.is_zero()).then(|| now + call.timeout.as_nanos() as u64);
+        if let Some(deadline) = state.deadline {
+            self.shared.page.limit(now, deadline);
+        }
         let look_after = if state.has_unsent() { state.patience } else { SERVE_AFTER };
         let look_after = if call.timeout.is_zero() { look_after } else { look_after.min(call.timeout) };
         let due = now + look_after.as_nanos() as u64;
