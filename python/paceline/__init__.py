@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from paceline._future import Future
     from paceline._group import Group, group
     from paceline._map import map
+    from paceline._named_array import NamedArray
     from paceline._native import __version__
     from paceline._placement import Placement
     from paceline._pool import Pool
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
         ClusterClosed,
         ClusterStopped,
         ConnectionFailed,
+        DamagedData,
+        EncodingError,
         FunctionNotSerializable,
         GroupClosed,
         GroupLost,
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
         NotConnected,
         OutOfMemory,
         PacelineError,
+        PickleRefused,
         PoisonTask,
         PoolBroken,
         ProgramNotStarted,
@@ -80,6 +84,7 @@ if TYPE_CHECKING:
         SerializationError,
         SlotDied,
         TaskTimeout,
+        UnknownEncoding,
         WrongArguments,
     )
 
@@ -97,6 +102,8 @@ __all__ = [
     "ConnectionFailed",
     "Current",
     "Daemon",
+    "DamagedData",
+    "EncodingError",
     "Executor",
     "FunctionNotSerializable",
     "Future",
@@ -106,6 +113,7 @@ __all__ = [
     "LocalCluster",
     "HeadLost",
     "HistoryFull",
+    "NamedArray",
     "NestingTooDeep",
     "NoResources",
     "NoSuchActor",
@@ -115,6 +123,7 @@ __all__ = [
     "NotConnected",
     "OutOfMemory",
     "PacelineError",
+    "PickleRefused",
     "Placement",
     "PoisonTask",
     "PoolBroken",
@@ -131,6 +140,7 @@ __all__ = [
     "Stream",
     "Submitter",
     "TaskTimeout",
+    "UnknownEncoding",
     "WorkerPool",
     "WrongArguments",
     "__version__",
@@ -177,6 +187,7 @@ _HOMES = {
     "Executor": "_executor",
     "Future": "_future",
     "Group": "_group",
+    "NamedArray": "_named_array",
     "Placement": "_placement",
     "Pool": "_pool",
     "Program": "_program",

@@ -352,8 +352,12 @@ class Zygote:
     """The zygote's end of its link to the node, and the reaper of its children."""
 
     def __new__(cls, descriptor: int) -> Zygote: ...
-    def next(self) -> Birth | None:
-        """The next slot to fork; None when the node is gone or says so. Reaps and reports deaths meanwhile."""
+    def next(self, patience: float | None = None) -> Birth | None:
+        """The next slot to fork; None if there was nothing to do for so many seconds, or it has `ended`. Reaps and
+        reports deaths meanwhile."""
+    @property
+    def ended(self) -> bool:
+        """Whether the node is gone or said so, and with it all slots."""
     def forked(self, birth: Birth, pid: int) -> None: ...
     def not_forked(self, birth: Birth, errno: int) -> None: ...
 

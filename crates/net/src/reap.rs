@@ -12,6 +12,20 @@ pub struct Reaped {
     pub peak: u64,
 }
 
+/// A child that has ended and is not reaped yet: its number is still its own.
+pub fn first_dead() -> Option<Pid> {
+    // SAFETY: the structure is plain memory that the call fills; zeroes say that no child has ended.
+    let pid = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        if libc::waitid(libc::P_ALL, 0, &mut info, options) != 0 {
+            return None;
+        }
+        info.si_pid()
+    };
+    Pid::from_raw(pid)
+}
+
 /// Reap this child if it has ended.
 pub fn reap(child: Pid) -> Option<Reaped> {
     let mut status = 0;

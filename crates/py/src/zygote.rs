@@ -1,12 +1,14 @@
 //! The zygote's end of its link to the node, as its Python loop uses it.
 
 use paceline_proto::SlotId;
-use paceline_slot::zygote;
+use paceline_slot::zygote::{self, Wanted};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 fn os_error(error: io::Error) -> PyErr {
     match error.raw_os_error() {
@@ -18,6 +20,7 @@ fn os_error(error: io::Error) -> PyErr {
 #[pyclass(frozen, module = "paceline._native")]
 pub struct Zygote {
     inner: Mutex<Option<zygote::Zygote>>,
+    ended: AtomicBool,
 }
 
 #[pymethods]
@@ -27,15 +30,31 @@ impl Zygote {
         // SAFETY: the node made this descriptor for us alone; nobody else in this process knows it.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         let inner = zygote::Zygote::new(socket).map_err(os_error)?;
-        Ok(Zygote { inner: Mutex::new(Some(inner)) })
+        Ok(Zygote { inner: Mutex::new(Some(inner)), ended: AtomicBool::new(false) })
     }
 
-    fn next(&self, py: Python<'_>) -> PyResult<Option<Birth>> {
-        let born = py.detach(|| match &mut *self.inner.lock() {
-            Some(zygote) => zygote.next(),
-            None => Ok(None),
+    /// The next slot to fork; none if there was nothing to do for so many seconds, or it has ended.
+    #[pyo3(signature = (patience=None))]
+    fn next(&self, py: Python<'_>, patience: Option<f64>) -> PyResult<Option<Birth>> {
+        let patience = patience.map(Duration::from_secs_f64);
+        let next = py.detach(|| match &mut *self.inner.lock() {
+            Some(zygote) => zygote.next(patience),
+            None => Ok(Wanted::End),
         });
-        Ok(born.map_err(os_error)?.map(|birth| Birth { slot: birth.slot, inner: Mutex::new(Some(birth)) }))
+        match next.map_err(os_error)? {
+            Wanted::Fork(birth) => Ok(Some(Birth { slot: birth.slot, inner: Mutex::new(Some(birth)) })),
+            Wanted::Idle => Ok(None),
+            Wanted::End => {
+                self.ended.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether the node is gone, and all slots.
+    #[getter]
+    fn ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     fn forked(&self, birth: &Bound<'_, Birth>, pid: u32) -> PyResult<()> {

@@ -13,7 +13,7 @@
 
 use paceline_net::cgroup;
 use paceline_net::control::{Inbox, Outbox};
-use paceline_net::reap::{Reaped, reap};
+use paceline_net::reap::{Reaped, first_dead, reap};
 use paceline_net::signalfd::Signals;
 use paceline_net::{poll, private, signals};
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
@@ -22,9 +22,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getppid, kill_process,
-    kill_process_group, pidfd_open, set_child_subreaper, set_parent_process_death_signal, setpgid, wait,
-    waitid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group, pidfd_open,
+    set_child_subreaper, set_parent_process_death_signal, setpgid, wait,
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use std::collections::HashMap;
@@ -48,6 +47,15 @@ pub struct Zygote {
     pid: Pid,
 }
 
+/// What the zygote is to do.
+pub enum Wanted {
+    Fork(Birth),
+    /// Nothing was asked of it for as long as it was to wait.
+    Idle,
+    /// The node is gone or says so, and no slot is left.
+    End,
+}
+
 /// One slot to be: its id and the descriptors it starts with. They close when this is dropped.
 pub struct Birth {
     pub slot: SlotId,
@@ -55,6 +63,12 @@ pub struct Birth {
     stdout: OwnedFd,
     stderr: OwnedFd,
     page: OwnedFd,
+}
+
+enum Waited {
+    Something,
+    Nothing,
+    Orphaned,
 }
 
 impl Zygote {
@@ -85,9 +99,9 @@ impl Zygote {
         Ok(zygote)
     }
 
-    /// The next slot to fork; none when the node is gone or says so, and then no slot is left. Reaps meanwhile.
-    #[expect(clippy::should_implement_trait, reason = "it fails, and it is not a sequence of values")]
-    pub fn next(&mut self) -> io::Result<Option<Birth>> {
+    /// What to do next. Reaps meanwhile, and with `patience` waits no longer than that for something new.
+    pub fn next(&mut self, patience: Option<Duration>) -> io::Result<Wanted> {
+        let mut patience = patience;
         loop {
             while let Some(signal) = self.signals.next() {
                 match signal {
@@ -98,13 +112,16 @@ impl Zygote {
             }
             match self.inbox.next() {
                 Ok(Some((NodeToZygote::Fork { slot }, descriptors))) => {
-                    return Ok(Some(birth(slot, descriptors)));
+                    return Ok(Wanted::Fork(birth(slot, descriptors)));
                 }
                 Ok(Some((NodeToZygote::Exit, _))) | Err(_) => return self.end(),
                 Ok(None) => {}
             }
-            if !self.wait()? {
-                return self.end();
+            match self.wait(patience)? {
+                Waited::Something => {}
+                Waited::Nothing if patience.take().is_some() => return Ok(Wanted::Idle),
+                Waited::Nothing => continue,
+                Waited::Orphaned => return self.end(),
             }
             match self.inbox.fill(&self.node) {
                 Ok(0) => return self.end(),
@@ -114,19 +131,22 @@ impl Zygote {
         }
     }
 
-    /// False: the node is gone.
-    fn wait(&mut self) -> io::Result<bool> {
-        let Some(peer) = &self.peer else { return Ok(false) };
+    fn wait(&mut self, time: Option<Duration>) -> io::Result<Waited> {
+        let Some(peer) = &self.peer else { return Ok(Waited::Orphaned) };
         let interest = if self.outbox.queued() > 0 { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let mut sources = [
             PollFd::new(&self.node, interest),
             PollFd::new(&self.signals, PollFlags::IN),
             PollFd::new(peer, PollFlags::IN),
         ];
-        poll::wait(&mut sources, None)?;
+        let something = poll::wait(&mut sources, time)?;
         let orphaned = !sources[2].revents().is_empty();
         self.flush();
-        Ok(!orphaned)
+        Ok(match (orphaned, something) {
+            (true, _) => Waited::Orphaned,
+            (false, true) => Waited::Something,
+            (false, false) => Waited::Nothing,
+        })
     }
 
     /// In the parent: the fork gave this process.
@@ -146,28 +166,19 @@ impl Zygote {
 
     fn on_children(&mut self) {
         // Seen dead but not yet reaped: nobody else can have its number, so its group can be killed safely (ZY-1).
-        let dead = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let slots: Vec<Pid> = self.slots.keys().copied().collect();
-        for pid in slots {
-            if let Ok(Some(_)) = waitid(WaitId::Pid(pid), dead) {
-                let _ = kill_process_group(pid, Signal::KILL);
-                if let Some(Reaped { cause, peak }) = reap(pid) {
-                    self.on_exit(pid, cause, peak);
-                }
-            }
-        }
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        while let Some(pid) = first_dead() {
             if self.slots.contains_key(&pid) {
                 let _ = kill_process_group(pid, Signal::KILL);
-                self.on_exit(pid, cause(status), 0);
             }
+            let Some(Reaped { cause, peak }) = reap(pid) else { break };
+            self.on_exit(pid, cause, peak);
         }
         self.kill_leftovers();
     }
 
     fn on_exit(&mut self, pid: Pid, cause: DeathCause, peak: u64) {
-        self.kill_leftovers();
         if let Some(slot) = self.slots.remove(&pid) {
+            self.kill_leftovers();
             let pid = pid.as_raw_nonzero().get() as u32;
             private::remove(pid);
             self.say(&ZygoteToNode::Exited { slot, pid, cause, peak });
@@ -182,7 +193,7 @@ impl Zygote {
     }
 
     /// Nothing may outlive the zygote (ZY-2).
-    fn end(&mut self) -> io::Result<Option<Birth>> {
+    fn end(&mut self) -> io::Result<Wanted> {
         for &pid in self.slots.keys() {
             let _ = kill_process_group(pid, Signal::KILL);
             let _ = kill_process(pid, Signal::KILL);
@@ -194,7 +205,7 @@ impl Zygote {
             let childless = matches!(wait(WaitOptions::NOHANG), Err(rustix::io::Errno::CHILD));
             if childless || left.is_zero() {
                 self.remove_groups();
-                return Ok(None);
+                return Ok(Wanted::End);
             }
             poll::wait(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(left.min(FAREWELL / 20)))?;
             while self.signals.next().is_some() {}
@@ -269,11 +280,4 @@ fn children() -> Vec<Pid> {
         pids.extend(list.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
     }
     pids
-}
-
-fn cause(status: WaitStatus) -> DeathCause {
-    match (status.terminating_signal(), status.exit_status()) {
-        (Some(signal), _) => DeathCause::Signal(signal),
-        (None, code) => DeathCause::Exit(code.unwrap_or(-1)),
-    }
 }

@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
     from paceline._native import Birth
 
+WARM = ("cloudpickle", "paceline._slot.classes", "paceline._slot.objects", "paceline._slot.pools")
+"""What most slots come to need, with all that these import in turn. A slot that has it from its zygote is spared tens
+of milliseconds, and shares the memory."""
+
+IDLE = 0.05
+"""The first slots must not wait for that: it is imported when nothing was asked for this many seconds..."""
+
+MANY = max(16, 2 * (os.cpu_count() or 1))
+"""...or when so many slots were forked that there are likely to be more."""
+
 FAILED = 70  # EX_SOFTWARE: the slot itself went wrong, not the user's code
 
 
@@ -30,11 +40,15 @@ def main() -> None:
     descriptor = int(sys.argv[-1])
     sys.argv[:] = sys.argv[2:-1] or [""]
     zygote = Zygote(descriptor)
-    # What is here now is never garbage; without this the first collection in each slot would copy all its
-    # pages.
-    gc.collect()
-    gc.freeze()
-    while (birth := zygote.next()) is not None:
+    _freeze()
+    cold, forked = True, 0
+    while not zygote.ended:
+        birth = zygote.next(IDLE if cold else None)
+        if cold and not zygote.ended and (birth is None or forked >= MANY):
+            cold = False
+            _warm_up()
+        if birth is None:
+            continue
         try:
             pid = os.fork()
         except OSError as error:
@@ -45,6 +59,22 @@ def main() -> None:
             _live(zygote, birth)
         zygote.forked(birth, pid)
         birth.close()
+        forked += 1
+
+
+def _freeze() -> None:
+    # What is here now is never garbage; without this the first collection in each slot would copy all its pages.
+    gc.collect()
+    gc.freeze()
+
+
+def _warm_up() -> None:
+    for name in WARM:
+        try:
+            __import__(name)
+        except Exception:
+            pass  # a slot that needs it says so, where somebody hears it
+    _freeze()
 
 
 def _live(zygote: Zygote, birth: Birth) -> NoReturn:

@@ -113,11 +113,14 @@ impl Node {
     }
 
     fn free_place(&self) -> usize {
-        let used = |place| {
-            let mut slots = self.slots.values();
-            slots.any(|slot| slot.place == place && !matches!(slot.state, State::Ending { .. }))
-        };
-        (0..).find(|place| !used(*place)).expect("there are more numbers than slots")
+        // Of the first so many places one is free: there are fewer slots.
+        let mut used = vec![false; self.slots.len() + 1];
+        for slot in self.slots.values().filter(|slot| !matches!(slot.state, State::Ending { .. })) {
+            if let Some(place) = used.get_mut(slot.place) {
+                *place = true;
+            }
+        }
+        used.iter().position(|used| !used).expect("there are more places than slots")
     }
 
     fn backs_off(&self, place: usize) -> Option<Tick> {

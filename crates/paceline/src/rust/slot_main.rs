@@ -9,7 +9,7 @@ use crate::exchange::{self, ARGUMENT, Failure, NAMED, VARIABLE, chunk};
 use paceline_net::fork::{self, Forked};
 use paceline_proto::data::{Call, Environment, Status};
 use paceline_proto::{Bytes, FunctionId, Seq};
-use paceline_slot::zygote::{Birth, Zygote};
+use paceline_slot::zygote::{Birth, Wanted, Zygote};
 use paceline_slot::{Next, Runtime};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
@@ -63,7 +63,7 @@ fn is_zygote() -> bool {
 fn be_zygote() -> io::Result<Infallible> {
     let _ = rustix::thread::set_name(c"zygote");
     let mut zygote = Zygote::new(take_input()?)?;
-    while let Some(birth) = zygote.next()? {
+    while let Wanted::Fork(birth) = zygote.next(None)? {
         match fork::fork() {
             Ok(Forked::Parent(pid)) => zygote.forked(birth, pid)?,
             Ok(Forked::Child) => be_slot(zygote, birth),
@@ -163,7 +163,7 @@ impl Slot {
         current::runs(Some(call));
         let result = match self.task(call.function) {
             Some(run) => self.apply(run, &call.payload),
-            None => Err(Failure::NoSuchTask { known: self.names() }),
+            None => Err(Failure::NoSuchTask { known: task::exported() }),
         };
         current::runs(None);
         // What a task has printed is not to wait for the next one.
@@ -203,13 +203,6 @@ impl Slot {
             }
         }
         Ok(values.into())
-    }
-
-    /// What there is, for who asks for something else.
-    fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.tasks.keys().map(|name| (*name).to_owned()).collect();
-        names.sort_unstable();
-        names
     }
 
     fn task(&mut self, id: FunctionId) -> Option<Run> {

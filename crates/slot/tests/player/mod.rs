@@ -11,7 +11,7 @@ use paceline_net::Page;
 use paceline_net::control::{Inbox, Outbox};
 use paceline_proto::control::{NodeToSlot, SlotToNode};
 use paceline_proto::{Seq, SlotId};
-use paceline_slot::zygote::{Birth, Zygote};
+use paceline_slot::zygote::{Birth, Wanted, Zygote};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{FromRawFd, OwnedFd};
 use std::fs::File;
@@ -44,7 +44,7 @@ extern "C" fn play() {
     let number = std::env::args().next_back().unwrap().parse().unwrap();
     // SAFETY: the number was handed to this program for this purpose.
     let mut zygote = Zygote::new(unsafe { OwnedFd::from_raw_fd(number) }).unwrap();
-    while let Some(birth) = zygote.next().unwrap() {
+    while let Wanted::Fork(birth) = zygote.next(None).unwrap() {
         // SAFETY: the child is single-threaded and only goes on with what this thread had.
         match unsafe { libc::fork() } {
             0 => live(zygote, birth),
