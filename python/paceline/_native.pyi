@@ -373,6 +373,25 @@ def current() -> tuple[int, int, int] | None:
     """Task, attempt and slot, inside a task."""
 
 @final
+@final
+class Collector:
+    """Collects large buffers while a value is pickled: the `buffer_callback` of a pickler."""
+
+    def __call__(self, buffer: Buffer) -> bool: ...
+    def clear(self) -> None: ...
+
+@final
+class Memory:
+    """A large buffer that has come, to read and write."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Apart:
+    """Bytes that are pickled as a large buffer."""
+
+    def __reduce_ex__(self, protocol: int, /) -> tuple[object, tuple[object]]: ...
+
 class Beside:
     """A call that goes on beside others in its slot. Its answer may come from any thread, once."""
 

@@ -287,7 +287,11 @@ impl Session {
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(&shared));
         drop(sessions);
-        shared.state.lock().inner.host.deliver_to(Arc::downgrade(&shared));
+        {
+            let state = &mut shared.state.lock().inner;
+            state.session = Arc::downgrade(&shared);
+            state.host.deliver_to(Arc::downgrade(&shared));
+        }
         *shared.reactor.lock() = Some(reactor::start(shared.clone())?);
         Ok(Session { shared })
     }
