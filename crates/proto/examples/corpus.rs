@@ -264,7 +264,14 @@ fn control(out: &mut Vec<Vec<u8>>) {
         },
         HeadToNode::Admit { lease, host: LeaseId(6), secret, again: false },
         NodeToSlot::Guest { lease, number: 1, secret: Some(secret) },
-        NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true, devices },
+        NodeToSlot::Bind {
+            client,
+            needs: Resources::cpus(1),
+            total: Resources::cpus(2),
+            own: true,
+            devices,
+            files: Some("/tmp/x".into())
+        },
         NodeToSlot::Attach { lease, secret: None },
         NodeToSlot::Attach { lease, secret: Some(secret) },
         NodeToSlot::Detach { lease },

@@ -82,6 +82,8 @@ pub(crate) struct State {
     pub own: bool,
     /// The client is on another machine, or might as well be.
     pub far: bool,
+    /// Where the node has what the client brings.
+    pub files: Option<String>,
     /// How many threads of the call that runs wait for other tasks, and whether it may leave its CPUs to them.
     pub blocked: usize,
     /// As the node knows it.
@@ -224,6 +226,7 @@ impl State {
             total: None,
             own: false,
             far: false,
+            files: None,
             blocked: 0,
             told_blocked: false,
             too_deep: false,
@@ -367,6 +370,11 @@ impl Runtime {
     /// Whether the client is on another machine, whose directories mean nothing here.
     pub fn is_far(&self) -> bool {
         self.shared.state.lock().far
+    }
+
+    /// Where the node has what a client on another machine brings, if it takes any.
+    pub fn files(&self) -> Option<String> {
+        self.shared.state.lock().files.clone()
     }
 
     /// How many CPUs this slot was given.
