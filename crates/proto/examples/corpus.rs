@@ -72,6 +72,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
             directory: "/home/ada".into(),
             path: vec!["/usr/lib".into(), String::new()],
             variables: vec![("OMP_NUM_THREADS".into(), "2".into())],
+            files: 2,
         }),
         ToSlot::Define { function: FunctionId(9), bytes: Bytes::from_static(b"P...") },
         ToSlot::Run { acked: 0, calls: vec![] },
@@ -101,7 +102,8 @@ fn data(out: &mut Vec<Vec<u8>>) {
     out.push(with_segments);
     let inline = Segment { segment: 0, flags: frame::INLINE, offset: 0, length: 5 };
     let mut with_bytes = vec![3];
-    frame::encode(201, &[segment, inline, inline], &mut with_bytes, |out| out.extend_from_slice(b"body")).unwrap();
+    frame::encode(201, &[segment, inline, inline], &mut with_bytes, |out| out.extend_from_slice(b"body"))
+        .unwrap();
     with_bytes.extend_from_slice(b"firstother");
     out.push(with_bytes);
     let huge = Segment { length: u64::MAX, ..inline };

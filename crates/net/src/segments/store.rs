@@ -234,7 +234,8 @@ pub fn flatten(payload: &Bytes) -> Bytes {
 
 /// A payload of what [`flatten`] has made of it.
 pub fn unflatten(bytes: Vec<u8>) -> Bytes {
-    let Some(flat) = Some(&bytes).filter(|bytes| is_parted(bytes)).and_then(|bytes| Parted::read(bytes)) else {
+    let Some(flat) = Some(&bytes).filter(|bytes| is_parted(bytes)).and_then(|bytes| Parted::read(bytes))
+    else {
         return bytes.into();
     };
     let length = flat.lengths.iter().sum::<u64>() as usize;

@@ -91,7 +91,10 @@ impl Files {
             let bundle = match self.bundle() {
                 Ok(Some(bundle)) => bundle,
                 Ok(None) => return Ok(()),
-                Err(why) => return Ok(self.tell(node, why)),
+                Err(why) => {
+                    self.tell(node, why);
+                    return Ok(());
+                }
             };
             match node.send(&bundle) {
                 Ok(()) => node.has = Some(bundle.clone()),
@@ -104,7 +107,10 @@ impl Files {
                     self.forget(&bundle);
                     continue;
                 }
-                Err(Error::Refused(why)) => return Ok(self.tell(node, why.to_string())),
+                Err(Error::Refused(why)) => {
+                    self.tell(node, why.to_string());
+                    return Ok(());
+                }
             }
             let state = self.shared.state.lock();
             if state.closed || state.bundle.as_ref().is_some_and(|now| now.name == bundle.name) {
