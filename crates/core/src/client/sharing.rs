@@ -6,6 +6,7 @@
 use super::{Client, Effect, NoRoom, Outcome, TaskKey};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
+use paceline_proto::parts::carried;
 use paceline_proto::{PlacementId, Rule, Shape, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -118,7 +119,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 continue;
             }
             let (shape, priority) = (task.shape, task.priority);
-            self.waiting.remove(task.payload.len());
+            self.waiting.remove(carried(&task.payload));
             let queue = &mut self.shapes[shape];
             queue.remove(key, priority);
             let why = queue.waits_for.clone();
