@@ -1,13 +1,13 @@
 //! The code that stands beside the block of an actor's type.
 
 use crate::class::{Class, Method, function_name};
-use crate::options::ObjectOptions;
+use crate::options::ActorOptions;
 use crate::signature::refuse;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::ItemImpl;
 
-pub fn expand(options: &ObjectOptions, block: ItemImpl) -> syn::Result<TokenStream> {
+pub fn expand(options: &ActorOptions, block: ItemImpl) -> syn::Result<TokenStream> {
     let class = Class::of(block, |_| true)?;
     for method in &class.methods {
         if method.name == "spawn" || method.name == "options" {
@@ -95,7 +95,7 @@ fn calls(index: usize, method: &Method) -> TokenStream {
     }
 }
 
-fn implementation(options: &ObjectOptions, class: &Class, known_as: &TokenStream) -> TokenStream {
+fn implementation(options: &ActorOptions, class: &Class, known_as: &TokenStream) -> TokenStream {
     let (name, handle) = (&class.name, format_ident!("{}Handle", class.name));
     let (visibility, signature) = (&class.constructor.visibility, &class.constructor.signature);
     let (names, types) = (&signature.names, &signature.types);

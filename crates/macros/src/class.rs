@@ -4,7 +4,9 @@ use crate::signature::{Signature, refuse};
 use proc_macro2::{Group, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::spanned::Spanned;
-use syn::{Attribute, Ident, ImplItem, ImplItemFn, ItemImpl, LitStr, Type, Visibility, parse_quote};
+use syn::{
+    Attribute, Ident, ImplItem, ImplItemFn, ItemImpl, LitStr, ReceiverKind, Type, Visibility, parse_quote,
+};
 
 pub struct Class {
     /// The block, without the marks that are only meant for us.
@@ -57,7 +59,7 @@ impl Class {
                     set(&mut restore, function, method)?;
                 }
                 Some(receiver) if wanted(&function.sig.ident) => {
-                    if receiver.reference.is_none() {
+                    if !matches!(receiver.kind, ReceiverKind::Reference(..)) {
                         return refuse(
                             receiver.span(),
                             "the object stays in its slot: take &self, or &mut self",
@@ -218,7 +220,7 @@ fn entry(name: &TokenStream, body: &TokenStream) -> TokenStream {
 
 /// The type that the block is of.
 fn type_name(block: &ItemImpl) -> syn::Result<Ident> {
-    if let Some((_, of, _)) = &block.trait_ {
+    if let Some((of, _)) = &block.trait_ {
         return refuse(of.span(), "this is for the type's own block, `impl Type { ... }`");
     }
     if !block.generics.params.is_empty() {

@@ -39,16 +39,16 @@ impl Parse for Options {
 
 /// `#[actor(name = "...", cpus = 1.0, restarts = 0, timeout = Duration::from_secs(60))]`
 #[derive(Default)]
-pub struct ObjectOptions {
+pub struct ActorOptions {
     pub name: Option<LitStr>,
     cpus: Option<Expr>,
     restarts: Option<Expr>,
     timeout: Option<Expr>,
 }
 
-impl Parse for ObjectOptions {
-    fn parse(input: ParseStream<'_>) -> syn::Result<ObjectOptions> {
-        let mut options = ObjectOptions::default();
+impl Parse for ActorOptions {
+    fn parse(input: ParseStream<'_>) -> syn::Result<ActorOptions> {
+        let mut options = ActorOptions::default();
         each(input, |key, input| {
             match key.to_string().as_str() {
                 "name" => set(&mut options.name, key.span(), input.parse()?)?,
@@ -67,7 +67,7 @@ impl Parse for ObjectOptions {
     }
 }
 
-impl ObjectOptions {
+impl ActorOptions {
     /// The calls that tell a builder.
     pub fn changes(&self) -> TokenStream {
         let mut changes = TokenStream::new();
@@ -76,6 +76,53 @@ impl ObjectOptions {
         }
         if let Some(restarts) = &self.restarts {
             changes.extend(quote!(.restarts(#restarts)));
+        }
+        if let Some(timeout) = &self.timeout {
+            changes.extend(quote!(.timeout(#timeout)));
+        }
+        changes
+    }
+}
+
+/// `#[worker(name = "...", cpus = 1.0, retries = 3, timeout = Duration::from_secs(60))]`
+#[derive(Default)]
+pub struct WorkerOptions {
+    pub name: Option<LitStr>,
+    cpus: Option<Expr>,
+    retries: Option<Expr>,
+    timeout: Option<Expr>,
+}
+
+impl Parse for WorkerOptions {
+    fn parse(input: ParseStream<'_>) -> syn::Result<WorkerOptions> {
+        let mut options = WorkerOptions::default();
+        each(input, |key, input| {
+            match key.to_string().as_str() {
+                "name" => set(&mut options.name, key.span(), input.parse()?)?,
+                "cpus" => set(&mut options.cpus, key.span(), input.parse()?)?,
+                "retries" => set(&mut options.retries, key.span(), input.parse()?)?,
+                "timeout" => set(&mut options.timeout, key.span(), input.parse()?)?,
+                _ => {
+                    let message = "a worker has the options name, cpus, retries and timeout here; the others are \
+                                   set with options()";
+                    return Err(syn::Error::new(key.span(), message));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(options)
+    }
+}
+
+impl WorkerOptions {
+    /// The calls that tell a builder.
+    pub fn changes(&self) -> TokenStream {
+        let mut changes = TokenStream::new();
+        if let Some(cpus) = &self.cpus {
+            changes.extend(quote!(.cpus(#cpus as f64)));
+        }
+        if let Some(retries) = &self.retries {
+            changes.extend(quote!(.retries(#retries)));
         }
         if let Some(timeout) = &self.timeout {
             changes.extend(quote!(.timeout(#timeout)));

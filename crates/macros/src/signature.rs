@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::spanned::Spanned;
-use syn::{FnArg, Ident, Pat, ReturnType, Type};
+use syn::{FnArg, Ident, Pat, ReturnType, Safety, Type};
 
 pub struct Signature {
     /// Names for the parameters; made up where the function has a pattern.
@@ -30,11 +30,8 @@ impl Signature {
             let message = format!("{what} runs on its own in a slot and cannot be async");
             return refuse(signature.asyncness.span(), &message);
         }
-        if signature.unsafety.is_some() {
-            return refuse(
-                signature.unsafety.span(),
-                &format!("{what} cannot be unsafe: anybody may have it called"),
-            );
+        if let Safety::Unsafe(word) = &signature.safety {
+            return refuse(word.span(), &format!("{what} cannot be unsafe: anybody may have it called"));
         }
         if !signature.generics.params.is_empty() || signature.generics.where_clause.is_some() {
             let message = format!("{what} cannot be generic: slots find it by its name alone");

@@ -78,31 +78,32 @@ fn methods(function: &ItemFn, signature: &Signature) -> TokenStream {
         impl #name {
             /// Run it in a slot and wait for its value.
             #visibility fn call(
-                #cluster: &::paceline::Cluster, #(#names: #types),*
+                #cluster: &(impl ::paceline::Runner + ?::core::marker::Sized), #(#names: #types),*
             ) -> ::paceline::Result<#output> {
-                #cluster.call::<#name>((#(#names,)*))
+                ::paceline::Configured::<#name>::new().call(#cluster, (#(#names,)*))
             }
 
             /// Have it run in a slot; its value comes with the future.
             #visibility fn submit(
-                #cluster: &::paceline::Cluster, #(#names: #types),*
+                #cluster: &(impl ::paceline::Runner + ?::core::marker::Sized), #(#names: #types),*
             ) -> ::paceline::Future<#output> {
-                #cluster.submit::<#name>((#(#names,)*))
+                ::paceline::Configured::<#name>::new().submit(#cluster, (#(#names,)*))
             }
 
             /// As `submit`, but never waits for room in the queue.
             #visibility fn try_submit(
-                #cluster: &::paceline::Cluster, #(#names: #types),*
+                #cluster: &(impl ::paceline::Runner + ?::core::marker::Sized), #(#names: #types),*
             ) -> ::paceline::Result<::paceline::Future<#output>> {
-                #cluster.try_submit::<#name>((#(#names,)*))
+                ::paceline::Configured::<#name>::new().try_submit(#cluster, (#(#names,)*))
             }
 
             /// Run it for each item and wait for all values, in the order of the items.
             #visibility fn map(
-                #cluster: &::paceline::Cluster,
+                #cluster: &(impl ::paceline::Runner + ?::core::marker::Sized),
                 items: impl ::core::iter::IntoIterator<Item = #item>,
             ) -> ::paceline::Result<::std::vec::Vec<#output>> {
-                #cluster.map::<#name>(::core::iter::Iterator::map(::core::iter::IntoIterator::into_iter(items), #pack))
+                let items = ::core::iter::Iterator::map(::core::iter::IntoIterator::into_iter(items), #pack);
+                ::paceline::Configured::<#name>::new().map(#cluster, items)
             }
 
             /// The task with other options.

@@ -131,6 +131,7 @@ impl Embedded {
             headless: Arc::new(|| ()),
             answers: None,
             printed: None,
+            store: None,
         };
         let (node_service, node) = paceline_node::service(options);
         let (ours, theirs) = fds::pair()?;

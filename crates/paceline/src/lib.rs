@@ -31,6 +31,7 @@ pub mod embedded;
 #[doc(hidden)]
 pub mod exchange;
 mod explain;
+pub mod files;
 mod host;
 mod nested;
 mod notify;
@@ -55,7 +56,7 @@ pub use paceline_core::client::{
     ActorDied, ActorGone, Card, Charge, GroupLost, Here, HistoryFull, Lost, LostCause, NoRoom, NotStarted,
     Outcome, PoolBroken, PoolId, PoolSpec, RetryOn, Spec, Standing, Unplaceable, Waiting, Within,
 };
-pub use paceline_macros::{actor, task};
+pub use paceline_macros::{actor, task, worker};
 pub use paceline_node::hardware;
 pub use paceline_proto::{
     ActorId, Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape,
@@ -67,7 +68,8 @@ pub use remote::Credentials;
 pub use room::{Full, Gate, Limits, Refused, Warn};
 pub use rust::{
     Actor, ActorBuilder, ActorHandle, Arguments, Builder, Cluster, Configured, Current, Death, Error,
-    Function, Future, Options, Program, Result, Task, current, init, is_cancelled, private as __private,
+    Executor, ExecutorBuilder, Function, Future, NoUpdate, Options, Program, Result, Results, Runner, Task,
+    Update, Worker, WorkerBuilder, WorkerPool, current, init, is_cancelled, private as __private,
 };
 pub use session::{GroupPlace, Session, Submission, after_fork_in_child};
 pub use state::Print;

@@ -16,6 +16,7 @@ use super::task::{ActorGone, Charge, PoolBroken};
 use super::{Client, Effect, LeaseKey, Outcome, PoolId};
 use crate::Tick;
 use paceline_proto::control::{ClientToHead, Gone};
+use paceline_proto::parts::carried;
 use paceline_proto::{ActorId, Death, DeathCause, LeaseId, LeaseSecret, NodeId, Shape, SlotId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -206,7 +207,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// What waits for the actor ends like this.
     fn end_guest_calls(&mut self, queue: ShapeKey, outcome: &Outcome, out: &mut Vec<Effect<Ticket>>) {
         for key in self.shapes[queue].drain() {
-            self.waiting.remove(self.tasks[key.0].payload.len());
+            self.waiting.remove(carried(&self.tasks[key.0].payload));
             self.finish_unplaced(key, outcome.clone(), out);
         }
         self.end_visit_if_idle(queue, out);

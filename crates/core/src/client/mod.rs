@@ -63,6 +63,7 @@ use lease::Lease;
 use notices::Notices;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
+use paceline_proto::parts::carried;
 use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, Start, TaskId};
 use pool::Pools;
 use shapes::Shapes;
@@ -398,7 +399,7 @@ impl<Ticket: Clone> Client<Ticket> {
             // Whoever submits such a task again is told again: a larger node may have come.
             queue.wanted = 0;
             for key in queue.drain() {
-                self.waiting.remove(self.tasks[key.0].payload.len());
+                self.waiting.remove(carried(&self.tasks[key.0].payload));
                 self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused.clone())), out);
             }
         }
@@ -411,7 +412,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut waiting = Waiting::default();
         for (shape, _, queue) in self.shapes.iter() {
             for key in queue.iter() {
-                waiting.add(self.tasks.get(key.0).map_or(0, |task| task.payload.len()));
+                waiting.add(self.tasks.get(key.0).map_or(0, |task| carried(&task.payload)));
                 *places.entry(key).or_default() += 1;
                 let task = self.tasks.get(key.0).ok_or(format!("CL-2: {key:?} is queued but unknown"))?;
                 if task.shape != shape || task.sent.is_some() {

@@ -7,6 +7,7 @@
 use super::{Client, Effect, NoRoom, Outcome, TaskKey};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
+use paceline_proto::parts::carried;
 use paceline_proto::{PlacementId, Rule, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -111,7 +112,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 self.sharing.patience.insert((now + LOOK_AGAIN, key, id));
                 continue;
             }
-            self.waiting.remove(task.payload.len());
+            self.waiting.remove(carried(&task.payload));
             let queue = &mut self.shapes[shape];
             queue.remove(key, priority);
             let why = queue.waits_for.clone();

@@ -53,6 +53,7 @@ use std::time::Duration;
 use works::Errand;
 
 pub use guests::{GuestCalls, MOST_GUESTS};
+pub use leases::StoreOf;
 pub use memory::MemoryBound;
 pub use status::{SlotState, SlotStatus, Status};
 
@@ -104,6 +105,8 @@ pub struct Config {
     pub work_grace: Duration,
     /// What such work finds in its environment.
     pub variables: Vec<(String, String)>,
+    /// Where it keeps what clients on other machines bring.
+    pub files: Option<String>,
 }
 
 impl Config {
@@ -131,6 +134,7 @@ impl Config {
             stopped_limit: Some(STOPPED_LIMIT),
             work_grace: Duration::from_secs(5),
             variables: Vec::new(),
+            files: None,
         }
     }
 }

@@ -6,7 +6,7 @@
 //!   with the last one that arrived.
 
 use super::object::PING;
-use super::slots::{HISTORY, Kind, Slots};
+use super::slots::{HISTORY, Kind, Slots, encoded, history_full};
 use super::target::Target;
 use super::{Cluster, Error, Future, Options, Result};
 use crate::embedded::fill_random;
@@ -98,9 +98,10 @@ impl<A: Actor> ActorBuilder<A> {
     pub fn spawn(&self, cluster: &Cluster, arguments: A::Arguments) -> Result<A::Handle> {
         let class = A::CLASS;
         let restarts = Some(self.restarts);
-        let kind = Kind { size: 1, once: true, restarts, calls_per_slot: None, history: HISTORY };
+        let kind =
+            Kind { size: 1, eager: true, once: true, restarts, calls_per_slot: None, history: HISTORY };
         let slots = Slots::open(cluster, kind, self.options)?;
-        slots.prepare(class.new, &arguments)?;
+        slots.prepare(class.new, encoded(class.new, &arguments)?)?;
         let identity = new_identity()?;
         let home = Arc::new(Home {
             class,
@@ -338,7 +339,7 @@ impl Home {
                 let payload = [&[exchange::CALL, ONE_ARGUMENT], &state[..]].concat();
                 let call = slots.standing(restore, payload.into(), Some(CHECKPOINT));
                 if let Err(full) = self.session.prepare_pool(slots.id(), call) {
-                    complain(&super::slots::history_full(restore, full));
+                    complain(&history_full(restore, full));
                 }
             }
             Some(outcome @ (Outcome::Raised(_) | Outcome::Unsendable(_))) => {
@@ -351,8 +352,8 @@ impl Home {
 }
 
 /// No arguments, and the beginning of a single one, in MessagePack.
-const NO_ARGUMENTS: u8 = 0xc0;
-const ONE_ARGUMENT: u8 = 0x91;
+pub(super) const NO_ARGUMENTS: u8 = 0xc0;
+pub(super) const ONE_ARGUMENT: u8 = 0x91;
 
 impl Drop for Home {
     fn drop(&mut self) {

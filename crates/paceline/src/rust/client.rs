@@ -1,18 +1,18 @@
 //! A cluster as a Rust program uses it.
 
 use super::actor::Home;
+use super::runner::{Functions, Runner};
 use super::target::Target as Call;
 use super::task::{self, Task};
-use super::{Error, Future, Options, Result, current, slot_main};
+use super::{Configured, Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
 use crate::remote::{Credentials, Target};
-use crate::{ActorId, FunctionId, Limits, ProgramId, Resources, Session, Start};
+use crate::{ActorId, Limits, ProgramId, Resources, Session, Start};
 use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
-use parking_lot::{Mutex, RwLock};
-use std::any::TypeId;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -25,8 +25,7 @@ const SPARES: u64 = 1;
 /// dropping it cancels what is pending and ends every process it has started.
 pub struct Cluster {
     pub(crate) session: Session,
-    /// The tasks that the session has heard of.
-    functions: RwLock<HashMap<TypeId, FunctionId>>,
+    pub(crate) functions: Arc<Functions>,
     /// What runs Python functions, if somebody said so.
     pub(crate) interpreter: Option<PathBuf>,
     /// What its tasks are functions of: this program, as the cluster knows it.
@@ -154,7 +153,7 @@ impl Cluster {
         let failed = |error| Error::Connect(Arc::new(error));
         let target = Target::new(address, credentials, name, None).map_err(failed)?;
         let (around, limits) = (surroundings()?, Limits::default());
-        let session = Session::remote(target, around, Arc::new(|run| run()), Arc::new(print), limits);
+        let session = Session::remote(target, around, None, Arc::new(|run| run()), Arc::new(print), limits);
         let session = session.map_err(failed)?;
         let mut command = slot_main::command();
         // Nodes know it by its path.
@@ -172,72 +171,25 @@ impl Cluster {
 
     /// Run a task and wait for its value.
     pub fn call<T: Task>(&self, arguments: T::Arguments) -> Result<T::Output> {
-        self.call_with::<T>(T::OPTIONS, arguments)
+        Configured::<T>::new().call(self, arguments)
     }
 
     /// Have a task run; its value comes with the future. What stands in the way of submitting it does, too. Waits while
     /// more tasks than may be have not been sent to a slot ([`Builder::queue_tasks`]); in a callback or a task, which
     /// must not wait, that is [`Error::QueueFull`].
     pub fn submit<T: Task>(&self, arguments: T::Arguments) -> Future<T::Output> {
-        self.submit_with::<T>(T::OPTIONS, arguments)
+        Configured::<T>::new().submit(self, arguments)
     }
 
     /// As [`Cluster::submit`], but never waits: with no room for one more, this fails with [`Error::QueueFull`].
     pub fn try_submit<T: Task>(&self, arguments: T::Arguments) -> Result<Future<T::Output>> {
-        self.try_submit_with::<T>(T::OPTIONS, arguments)
+        Configured::<T>::new().try_submit(self, arguments)
     }
 
     /// Run a task for each of these arguments and wait for all values, in the order of the arguments. The first that
     /// fails, in that order, ends the rest.
     pub fn map<T: Task>(&self, items: impl IntoIterator<Item = T::Arguments>) -> Result<Vec<T::Output>> {
-        self.map_with::<T>(T::OPTIONS, items)
-    }
-
-    pub(crate) fn call_with<T: Task>(&self, options: Options, arguments: T::Arguments) -> Result<T::Output> {
-        self.target::<T>(options)?.call(&arguments)
-    }
-
-    pub(crate) fn submit_with<T: Task>(
-        &self,
-        options: Options,
-        arguments: T::Arguments,
-    ) -> Future<T::Output> {
-        match self.target::<T>(options) {
-            Ok(target) => target.submit(&arguments),
-            Err(error) => Future::failed(error),
-        }
-    }
-
-    pub(crate) fn try_submit_with<T: Task>(
-        &self,
-        options: Options,
-        arguments: T::Arguments,
-    ) -> Result<Future<T::Output>> {
-        self.target::<T>(options)?.try_submit(&arguments)
-    }
-
-    pub(crate) fn map_with<T: Task>(
-        &self,
-        options: Options,
-        items: impl IntoIterator<Item = T::Arguments>,
-    ) -> Result<Vec<T::Output>> {
-        self.target::<T>(options)?.map(items)
-    }
-
-    fn target<T: Task>(&self, options: Options) -> Result<Call> {
-        if self.session.is_closed() {
-            return Err(Error::Closed);
-        }
-        let known = self.functions.read().get(&TypeId::of::<T>()).copied();
-        let function = known.unwrap_or_else(|| {
-            let function = self.session.define(slot_main::name_bytes(T::NAME));
-            self.functions.write().insert(TypeId::of::<T>(), function);
-            function
-        });
-        let mut submission = options.submission(function)?;
-        submission.shape.program = self.program;
-        let (chunk, slots) = (options.chunk(), self.session.cpus() as usize);
-        Ok(Call { session: self.session.clone(), submission, name: T::NAME, chunk, slots })
+        Configured::<T>::new().map(self, items)
     }
 
     pub(crate) fn keep_actor(&self, actor: ActorId, home: &Arc<Home>) {
@@ -267,6 +219,18 @@ impl Cluster {
     }
 }
 
+impl Runner for Cluster {
+    fn target<T: Task>(&self, options: Options) -> Result<Call> {
+        if self.session.is_closed() {
+            return Err(Error::Closed);
+        }
+        let mut submission = options.submission(self.functions.of::<T>(&self.session))?;
+        submission.shape.program = self.program;
+        let (chunk, slots) = (options.chunk(), self.session.cpus() as usize);
+        Ok(Call { session: self.session.clone(), submission, name: T::NAME, chunk, slots })
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.session.close();
@@ -291,8 +255,8 @@ fn surroundings() -> Result<Environment> {
     let directory = directory.to_string_lossy().into_owned();
     // Python slots fill in how many there are, where the user has not said.
     let unset = paceline_slot::THREAD_COUNTS.iter().filter(|name| std::env::var_os(name).is_none());
-    let variables = unset.map(|name| ((*name).to_owned(), "1".to_owned())).collect();
-    Ok(Environment { directory, path: Vec::new(), variables })
+    let variables = unset.map(|name| ((*name).to_owned(), String::new())).collect();
+    Ok(Environment { directory, variables, ..Environment::default() })
 }
 
 /// Show what tasks print, with the number of the slot before each line.

@@ -10,26 +10,34 @@ mod actor;
 mod client;
 mod current;
 mod error;
+mod executor;
 mod future;
+mod imap;
 mod map;
 mod object;
 mod options;
 mod program;
+mod runner;
 mod slot_main;
 mod slots;
 mod target;
 mod task;
+mod worker;
 
 pub use actor::{Actor, ActorBuilder, ActorHandle};
 pub use client::{Builder, Cluster};
 pub(crate) use current::in_slot;
 pub use current::{Current, current, is_cancelled};
 pub use error::{Death, Error, Result};
+pub use executor::{Executor, ExecutorBuilder};
 pub use future::Future;
+pub use imap::Results;
 pub use options::{Configured, Options};
 pub use program::{Arguments, Function, Program};
+pub use runner::Runner;
 pub use slot_main::init;
 pub use task::Task;
+pub use worker::{NoUpdate, Update, Worker, WorkerBuilder, WorkerPool};
 
 /// What the code made by the attributes uses, and nobody else.
 #[doc(hidden)]
@@ -109,6 +117,22 @@ pub mod private {
 ///     #[checkpoint]
 ///     fn alone(&self) -> String { self.0.clone() }
 /// }
+/// ```
+/// ```compile_fail
+/// struct Text(String);
+/// #[paceline::worker]
+/// impl Text {
+///     fn new() -> Text { Text(String::new()) } // and no run()
+/// }
+/// ```
+/// ```compile_fail
+/// struct Text(String);
+/// #[paceline::worker]
+/// impl Text {
+///     fn new() -> Text { Text(String::new()) }
+///     fn run(&mut self) {}
+/// }
+/// fn no_update(pool: &paceline::WorkerPool<Text>) { pool.update(()); }
 /// ```
 #[cfg(doctest)]
 struct Refused;

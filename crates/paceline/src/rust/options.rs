@@ -1,7 +1,7 @@
 //! How a task is to be run.
 
 use super::task::Task;
-use super::{Cluster, Error, Future, Result};
+use super::{Error, Future, Result, Runner};
 use crate::{FunctionId, Part, Resources, RetryOn, Shape, Submission, Within};
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -164,26 +164,33 @@ impl<T: Task> Configured<T> {
     }
 
     /// Run it in a slot and wait for its value.
-    pub fn call(&self, cluster: &Cluster, arguments: T::Arguments) -> Result<T::Output> {
-        cluster.call_with::<T>(self.options, arguments)
+    pub fn call(&self, runner: &(impl Runner + ?Sized), arguments: T::Arguments) -> Result<T::Output> {
+        runner.target::<T>(self.options)?.call(&arguments)
     }
 
     /// Have it run in a slot; its value comes with the future.
-    pub fn submit(&self, cluster: &Cluster, arguments: T::Arguments) -> Future<T::Output> {
-        cluster.submit_with::<T>(self.options, arguments)
+    pub fn submit(&self, runner: &(impl Runner + ?Sized), arguments: T::Arguments) -> Future<T::Output> {
+        match runner.target::<T>(self.options) {
+            Ok(target) => target.submit(&arguments),
+            Err(error) => Future::failed(error),
+        }
     }
 
-    /// As [`Configured::submit`], but never waits for room; see [`Cluster::try_submit`].
-    pub fn try_submit(&self, cluster: &Cluster, arguments: T::Arguments) -> Result<Future<T::Output>> {
-        cluster.try_submit_with::<T>(self.options, arguments)
+    /// As [`Configured::submit`], but never waits for room; see [`Cluster::try_submit`](super::Cluster::try_submit).
+    pub fn try_submit(
+        &self,
+        runner: &(impl Runner + ?Sized),
+        arguments: T::Arguments,
+    ) -> Result<Future<T::Output>> {
+        runner.target::<T>(self.options)?.try_submit(&arguments)
     }
 
     /// Run it for each tuple of arguments and wait for all values, in order.
     pub fn map(
         &self,
-        cluster: &Cluster,
+        runner: &(impl Runner + ?Sized),
         items: impl IntoIterator<Item = T::Arguments>,
     ) -> Result<Vec<T::Output>> {
-        cluster.map_with::<T>(self.options, items)
+        runner.target::<T>(self.options)?.map(items)
     }
 }

@@ -2,16 +2,18 @@
 //!
 //! * SL-1: what is dropped without a word still runs what was submitted, and its slots go back then.
 
+use super::future::{FOR_EVER, block, resolve_with};
 use super::slot_main;
 use super::task;
 use super::{Cluster, Error, Options, Result};
 use crate::{
-    Bytes, FunctionId, HistoryFull, Notice, PoolId, PoolPlace, PoolSpec, RetryOn, Rule, Session, Standing,
-    Submission, Within,
+    Bytes, Cell, FunctionId, HistoryFull, Notice, PoolId, PoolPlace, PoolSpec, RetryOn, Rule, Session,
+    Standing, Submission, TaskId, Waiter, Within,
 };
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// How many bytes of updates slots that come later may have to run.
 pub(crate) const HISTORY: usize = 256_000_000;
@@ -19,6 +21,8 @@ pub(crate) const HISTORY: usize = 256_000_000;
 /// What kind of slots they are to be.
 pub(crate) struct Kind {
     pub size: u32,
+    /// All of them are asked for at once; else as calls need them.
+    pub eager: bool,
     /// Calls run at most once, and in order.
     pub once: bool,
     pub restarts: Option<u32>,
@@ -37,9 +41,8 @@ impl Slots {
         if cluster.session.is_closed() {
             return Err(Error::Closed);
         }
-        let Kind { size, once, restarts, calls_per_slot, history } = kind;
+        let Kind { size, eager, once, restarts, calls_per_slot, history } = kind;
         let (needs, program, rule) = (options.needs()?, cluster.program, Rule::default());
-        let eager = true;
         let spec = PoolSpec { size, eager, once, restarts, calls_per_slot, history, needs, program, rule };
         let session = cluster.session.clone();
         let id = session.open_pool(spec);
@@ -61,11 +64,19 @@ impl Slots {
     }
 
     /// The first call that every slot runs.
-    pub fn prepare(&self, name: &'static str, arguments: &impl Serialize) -> Result<()> {
-        let unsendable = |message| Error::Encode { task: name, what: "an argument", message };
-        let payload = task::encode_call(arguments).map_err(unsendable)?;
+    pub fn prepare(&self, name: &'static str, payload: Bytes) -> Result<()> {
         let call = self.standing(name, payload, None);
         self.session.prepare_pool(&self.id, call).map_err(|full| history_full(name, full))
+    }
+
+    /// A call that every slot runs before all that is submitted from now on.
+    pub fn update(&self, call: Standing) -> Result<Arc<Cell>, HistoryFull> {
+        self.session.update_pool(&self.id, call)
+    }
+
+    /// What slots that come later run instead of the updates before the task `after`.
+    pub fn cut(&self, after: TaskId, call: Standing) {
+        self.session.cut_pool(&self.id, after, 1, call);
     }
 
     pub fn submission(&self, function: FunctionId, options: Options) -> Submission {
@@ -83,6 +94,28 @@ impl Slots {
 
     pub fn places(&self) -> Vec<PoolPlace> {
         self.session.pool_places(&self.id)
+    }
+
+    /// Wait until so many slots are there and prepared. False: it took too long.
+    pub fn ready(&self, count: u32, name: &'static str, timeout: Duration) -> Result<bool> {
+        done_within(&self.session, &self.session.pool_ready(&self.id, count), name, timeout)
+    }
+
+    /// Wait for what was submitted, and give the slots back.
+    pub fn end(&self, name: &'static str) -> Result<()> {
+        if self.session.is_closed() {
+            return Err(Error::Closed);
+        }
+        self.finish();
+        let drained = self.session.pool_drained(&self.id);
+        while !done_within(&self.session, &drained, name, FOR_EVER)? {}
+        self.close();
+        Ok(())
+    }
+
+    /// End every call but the `keep` oldest. Says how many.
+    pub fn cancel_waiting(&self, keep: u32) -> usize {
+        self.session.cancel_waiting(&self.id, keep as usize)
     }
 
     /// Nothing more is submitted.
@@ -110,6 +143,27 @@ impl Drop for Slots {
             close();
         }
     }
+}
+
+/// Wait for something that has no value. False: it took too long.
+pub(crate) fn done_within(
+    session: &Session,
+    cell: &Cell,
+    name: &'static str,
+    timeout: Duration,
+) -> Result<bool> {
+    let waiter = Waiter::new(1);
+    if cell.watch(&waiter) && !block(session, &waiter, None, timeout)? {
+        cell.unwatch(&waiter);
+        return Ok(false);
+    }
+    let outcome = cell.outcome().expect("it is done, and nobody makes it forget");
+    resolve_with(session, name, outcome, |_| Ok(true))
+}
+
+/// The payload of a call.
+pub(crate) fn encoded(name: &'static str, arguments: &impl Serialize) -> Result<Bytes> {
+    task::encode_call(arguments).map_err(|message| Error::Encode { task: name, what: "an argument", message })
 }
 
 pub(crate) fn history_full(task: &'static str, full: HistoryFull) -> Error {

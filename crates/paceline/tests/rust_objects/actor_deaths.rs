@@ -150,7 +150,9 @@ fn a_restarted_actor_begins_with_its_checkpoint() {
     let mut known = 0;
     for round in 1.. {
         assert!(round < 50, "the checkpoint never comes: {known} entries are known");
-        all[known..].iter().for_each(|entry| drop(actor.write(entry.clone()).unwrap()));
+        for entry in &all[known..] {
+            actor.write(entry.clone()).unwrap();
+        }
         assert_eq!(actor.read().unwrap(), all);
         // How long a checkpoint takes is nobody's business; ever longer is long enough some time.
         std::thread::sleep(Duration::from_millis(2 * round));

@@ -5,9 +5,14 @@ mod harness;
 
 mod actor_deaths;
 mod actors;
+mod executors;
+mod pools;
 mod support;
+mod updates;
 
 fn main() {
     paceline::init();
-    harness::run(&[actors::TESTS, actor_deaths::TESTS].concat());
+    harness::run(
+        &[actors::TESTS, actor_deaths::TESTS, pools::TESTS, updates::TESTS, executors::TESTS].concat(),
+    );
 }

@@ -27,6 +27,7 @@ use super::task::{Task, Unplaceable};
 use super::{Client, Effect, LeaseKey, Outcome, TaskKey};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
+use paceline_proto::parts::carried;
 use paceline_proto::{Bytes, LeaseId, NodeId, ProgramId, Resources, Rule, Shape, SlotId, TaskId};
 use standing::{Entry, Failed};
 use std::collections::{BTreeMap, VecDeque};
@@ -348,7 +349,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// Everything of the pool ends like this, and its leases go back.
     fn end_pool(&mut self, key: ShapeKey, outcome: &Outcome, out: &mut Vec<Effect<Ticket>>) {
         for task in self.shapes[key].drain() {
-            self.waiting.remove(self.tasks[task.0].payload.len());
+            self.waiting.remove(carried(&self.tasks[task.0].payload));
             self.finish_unplaced(task, outcome.clone(), out);
         }
         for lease in self.shapes[key].leases.clone() {

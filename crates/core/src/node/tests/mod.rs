@@ -179,6 +179,7 @@ fn bind(slot: u64, client: ClientId, shape: Shape) -> Effect {
             total: Resources::default(),
             own: shape.program.is_own(),
             devices: Devices::default(),
+            files: None,
         },
     )
 }
