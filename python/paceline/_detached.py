@@ -42,6 +42,7 @@ def create(
     import _pickle
     import os
     import sys
+    import time
 
     from paceline import errors
     from paceline._pickling import dumps
@@ -60,9 +61,11 @@ def create(
         input=_pickle.dumps((list(sys.path), name, identity, payload, shown, call, pool, about)),
         restarts=RESTARTS,
     )
+    began = time.monotonic()
     found = session.find_actor(name, START)
-    # One that is gone already has failed, and the first call says how.
-    if found is not None and found[0] != identity:
+    # If it is gone already, it has failed, and the first call says how.
+    late = found is None and time.monotonic() - began >= START
+    if late or found is not None and found[0] != identity:
         raise errors.ActorRefused(f"the actor {name} was not to be started: `paceline logs {PREFIX}{name}` says why")
     return identity
 
