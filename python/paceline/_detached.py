@@ -65,7 +65,7 @@ def create(
     found = session.find_actor(name, START)
     # If it is gone already, it has failed, and the first call says how.
     late = found is None and time.monotonic() - began >= START
-    if late or found is not None and found[0] != identity:
+    if late or (found is not None and found[0] != identity):
         raise errors.ActorRefused(f"the actor {name} was not to be started: `paceline logs {PREFIX}{name}` says why")
     return identity
 
