@@ -144,6 +144,9 @@ class Pool:
         """Node, slot, and whether it has run all standing calls."""
     def ready(self, count: int, timeout: float | None) -> bool:
         """Wait until so many slots are there and have run all standing calls. Raises what has broken the pool."""
+    def ended(self, timeout: float | None = None) -> bool:
+        """Wait until the pool has ended. Raises what has broken it; of one that was closed, `ClusterClosed` or
+        `CancelledError`."""
     def join(self, timeout: float | None = None) -> bool:
         """Wait until nothing runs or waits in the pool; after `finish`, until its slots are given back, too."""
     def host(self, actor: bytes, *, name: str | None = None, about: bytes = ..., program: str | None = None) -> None:
