@@ -14,8 +14,8 @@ use crate::rust::in_slot;
 use crate::session::{Session, Submission, submit_to};
 use crate::state::{State, tick};
 use paceline_core::client::{Config, Outcome, Spec, Waiting};
-use paceline_proto::parts::carried;
 use paceline_proto::Bytes;
+use paceline_proto::parts::carried;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -101,7 +101,8 @@ fn data(out: &mut Vec<Vec<u8>>) {
     out.push(with_segments);
     let inline = Segment { segment: 0, flags: frame::INLINE, offset: 0, length: 5 };
     let mut with_bytes = vec![3];
-    frame::encode(201, &[segment, inline, inline], &mut with_bytes, |out| out.extend_from_slice(b"body")).unwrap();
+    frame::encode(201, &[segment, inline, inline], &mut with_bytes, |out| out.extend_from_slice(b"body"))
+        .unwrap();
     with_bytes.extend_from_slice(b"firstother");
     out.push(with_bytes);
     let huge = Segment { length: u64::MAX, ..inline };

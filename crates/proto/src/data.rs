@@ -45,9 +45,8 @@ impl Parcel for ToSlot {
 
     fn apart(&self) -> Vec<(ToSlot, Bytes)> {
         let ToSlot::Run { acked, calls } = self else { return Vec::new() };
-        let one = |call: &Call| {
-            (ToSlot::Run { acked: *acked, calls: vec![call.clone()] }, call.payload.clone())
-        };
+        let one =
+            |call: &Call| (ToSlot::Run { acked: *acked, calls: vec![call.clone()] }, call.payload.clone());
         calls.iter().map(one).collect()
     }
 }

@@ -162,10 +162,9 @@ impl Filling {
             let Some(length) = self.lengths.next() else { return Ok(false) };
             let mut place = Vec::new();
             // Memory that is never written is never taken, so that a claim alone costs nothing (FR-1).
-            place.try_reserve_exact(length).map_err(|_| Error::TooLarge {
-                length: length as u64,
-                limit: isize::MAX as u64,
-            })?;
+            place
+                .try_reserve_exact(length)
+                .map_err(|_| Error::TooLarge { length: length as u64, limit: isize::MAX as u64 })?;
             self.frame.inline.push(place);
             self.missing = length;
         }
@@ -372,7 +371,10 @@ mod tests {
             .map(|length| Segment { segment: 0, flags: INLINE, offset: 0, length: *length as u64 })
             .collect();
         let mut stream = one(5, &entries, b"body");
-        lengths.iter().enumerate().for_each(|(byte, length)| stream.resize(stream.len() + length, byte as u8));
+        lengths
+            .iter()
+            .enumerate()
+            .for_each(|(byte, length)| stream.resize(stream.len() + length, byte as u8));
         stream.extend_from_slice(&one(6, &[], b"next"));
         for piece in [1000, 1 << 20] {
             let mut decoder = Decoder::default();

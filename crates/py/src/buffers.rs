@@ -244,11 +244,7 @@ pub struct Memory {
 
 #[pymethods]
 impl Memory {
-    unsafe fn __getbuffer__(
-        slf: Bound<'_, Memory>,
-        view: *mut ffi::Py_buffer,
-        flags: c_int,
-    ) -> PyResult<()> {
+    unsafe fn __getbuffer__(slf: Bound<'_, Memory>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let memory = &slf.get().view;
         // SAFETY: the interpreter's own structure, filled by its own function; the memory lives as long as this object, to
         // which the structure gets a reference.
@@ -262,7 +258,8 @@ impl Memory {
 
 /// The keywords that make `loads` find the parts of a payload.
 pub fn options<'py>(py: Python<'py>, payload: &[u8]) -> PyResult<Bound<'py, PyDict>> {
-    let parts = parts_of(payload).ok_or_else(|| PyValueError::new_err("the large buffers of this value are gone"))?;
+    let parts =
+        parts_of(payload).ok_or_else(|| PyValueError::new_err("the large buffers of this value are gone"))?;
     let list = PyList::empty(py);
     for part in parts.iter() {
         // One that must be copied may take a while, but that is rare.

@@ -178,12 +178,7 @@ impl LinkInUse {
                 shared.state.lock().say_what_is_due();
             }
         }));
-        LinkInUse {
-            link,
-            spinner: spin::Spinner::of_slot(),
-            last_flush: 0,
-            unsent_bytes: 0,
-        }
+        LinkInUse { link, spinner: spin::Spinner::of_slot(), last_flush: 0, unsent_bytes: 0 }
     }
 
     /// Send every reply that has been made.

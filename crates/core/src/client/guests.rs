@@ -15,8 +15,8 @@ use super::shapes::ShapeKey;
 use super::task::{ActorGone, Charge};
 use super::{Client, Effect, LeaseKey, Outcome, PoolId};
 use crate::Tick;
-use paceline_proto::parts::carried;
 use paceline_proto::control::ClientToHead;
+use paceline_proto::parts::carried;
 use paceline_proto::{ActorId, Death, DeathCause, LeaseId, LeaseSecret, NodeId, Shape, SlotId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,8 +1,8 @@
 //! Slots of other programs than the client's own: the head is told how they are started, and may find that they cannot.
 
 use super::{Client, Effect, NotStarted, Outcome};
-use paceline_proto::parts::carried;
 use paceline_proto::control::ClientToHead;
+use paceline_proto::parts::carried;
 use paceline_proto::{ProgramId, Start, StartError, program};
 use std::collections::btree_map::Entry;
 

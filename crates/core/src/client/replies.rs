@@ -4,9 +4,9 @@ use super::shapes::ShapeKey;
 use super::task::Task;
 use super::{Client, Effect, LeaseKey, Outcome};
 use crate::Tick;
-use paceline_proto::parts::carried;
 use paceline_proto::Seq;
 use paceline_proto::data::{Reply, Status};
+use paceline_proto::parts::carried;
 
 impl<Ticket: Clone> Client<Ticket> {
     pub(super) fn on_replies(

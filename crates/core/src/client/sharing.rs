@@ -5,8 +5,8 @@
 
 use super::{Client, Effect, NoRoom, Outcome, TaskKey};
 use crate::Tick;
-use paceline_proto::parts::carried;
 use paceline_proto::control::ClientToHead;
+use paceline_proto::parts::carried;
 use paceline_proto::{PlacementId, Rule, Shape, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -26,11 +26,7 @@ pub(super) unsafe fn past_caches(from: &[u8], to: *mut u8) {
 
 /// Copy whole lines of `N` bytes with `lines`, and what is left at the ends as usual.
 #[cfg(target_arch = "x86_64")]
-unsafe fn stream<const N: usize>(
-    from: &[u8],
-    to: *mut u8,
-    lines: unsafe fn(*const u8, *mut u8, usize),
-) {
+unsafe fn stream<const N: usize>(from: &[u8], to: *mut u8, lines: unsafe fn(*const u8, *mut u8, usize)) {
     let before = to.align_offset(N).min(from.len());
     let count = (from.len() - before) / N;
     let after = before + count * N;
@@ -48,7 +44,9 @@ unsafe fn lines_512(from: *const u8, to: *mut u8, count: usize) {
     use std::arch::x86_64::{_mm_sfence, _mm512_loadu_si512, _mm512_stream_si512};
     for line in 0..count {
         // SAFETY: within what the caller gave; `to` is aligned.
-        unsafe { _mm512_stream_si512(to.add(line * 64).cast(), _mm512_loadu_si512(from.add(line * 64).cast())) };
+        unsafe {
+            _mm512_stream_si512(to.add(line * 64).cast(), _mm512_loadu_si512(from.add(line * 64).cast()))
+        };
     }
     // Whoever hears of it afterwards must find it there.
     _mm_sfence();
@@ -60,7 +58,9 @@ unsafe fn lines_256(from: *const u8, to: *mut u8, count: usize) {
     use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
     for line in 0..count {
         // SAFETY: within what the caller gave; `to` is aligned.
-        unsafe { _mm256_stream_si256(to.add(line * 32).cast(), _mm256_loadu_si256(from.add(line * 32).cast())) };
+        unsafe {
+            _mm256_stream_si256(to.add(line * 32).cast(), _mm256_loadu_si256(from.add(line * 32).cast()))
+        };
     }
     _mm_sfence();
 }

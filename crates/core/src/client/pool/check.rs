@@ -1,7 +1,7 @@
 //! The invariants of pools.
 
-use paceline_proto::parts::carried;
 use super::super::Client;
+use paceline_proto::parts::carried;
 
 impl<Ticket: Clone> Client<Ticket> {
     pub(in super::super) fn check_pools(&self) -> Result<(), String> {
