@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         min_gpu_memory: int | str | None
         wait: float | None
         timeout: float | None
+        env: Mapping[str, str] | None
         name: str | None
         detached: bool
         restarts: int
@@ -57,7 +58,7 @@ else:
 
 OWN: dict[str, Any] = {"name": None, "detached": False, "restarts": 0, "concurrency": 1, "cluster": None}
 NEEDS = ("cpus", "gpus", "memory", "resources", "placement")
-COMMON = ("cpus", "gpus", "memory", "resources", "placement", "min_gpu_memory", "wait", "timeout")
+COMMON = ("cpus", "gpus", "memory", "resources", "placement", "min_gpu_memory", "wait", "timeout", "env")
 
 
 class ActorClass(_Typed[T]):
@@ -136,7 +137,7 @@ class ActorClass(_Typed[T]):
         if options["detached"]:
             return self._detached(session, payload, name, args, kwargs)
         shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **_common(options)}))
-        needs = {need: shipped[need] for need in NEEDS}
+        needs = {need: shipped[need] for need in (*NEEDS, "env") if need in shipped}
         pool = session.pool(1, eager=True, once=True, restarts=options["restarts"], **needs)
         pool.prepare(payload, name, args, kwargs)
         kind = SavedHome if self._about.saves and options["restarts"] else OwnHome

@@ -73,7 +73,8 @@ def _needs(options: dict[str, Any]) -> dict[str, Any]:
 
     asked = {name: options[name] for name in _remote.DEFAULTS if name in options}
     shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **asked}))
-    return {name: shipped[name] for name in ("cpus", "gpus", "memory", "resources", "placement")}
+    names = ("cpus", "gpus", "memory", "resources", "placement", "env")
+    return {name: shipped[name] for name in names if name in shipped}
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self, final
 
 from typing_extensions import disjoint_base
 
+from paceline._files import Wanted
 from paceline._future import Future
 
 __version__: str
@@ -239,13 +240,16 @@ class Session:
         directory: str,
         path: Sequence[str],
         environment: dict[str, str],
+        files: Callable[[], Wanted] | None,
         queue_tasks: int | None,
         queue_bytes: int | None,
         result_bytes: int | None,
     ) -> Session:
         """Connect to the cluster at an address. Raises `Unreached`."""
     @staticmethod
-    def nested(directory: str, path: Sequence[str], environment: dict[str, str]) -> Session:
+    def nested(
+        directory: str, path: Sequence[str], environment: dict[str, str], files: Callable[[], Wanted] | None
+    ) -> Session:
         """The session of this slot, for tasks that submit tasks."""
     def function(
         self,
@@ -263,6 +267,7 @@ class Session:
         timeout: float | None,
         priority: int,
         program: str | None = None,
+        env: Sequence[tuple[str, str]] = ...,
     ) -> Function:
         """A function of this program, or with `program` one that the Rust program of this path exports."""
     def group(
@@ -311,6 +316,7 @@ class Session:
         memory: int,
         resources: Sequence[tuple[str, float]],
         placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
+        env: Sequence[tuple[str, str]] = ...,
     ) -> Pool:
         """At most so many slots with state of their own.
 
@@ -320,8 +326,11 @@ class Session:
         """
     def set_standing(self, weight: int, priority: int) -> None:
         """How much this program counts when there is not enough for all."""
-    def refresh(self, directory: str, path: Sequence[str]) -> None:
-        """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped."""
+    def refresh(self, directory: str, path: Sequence[str], files: int) -> None:
+        """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped; `files`
+        is how often the files of the code have changed."""
+    def refresh_files(self) -> None:
+        """Look at the files of the code again, and deliver what is new where others were delivered."""
     def status(self) -> dict[str, Any]: ...
     def cluster_status(self) -> str:
         """How a cluster at an address stands, as its head tells it: JSON. Raises `Unreached`."""
@@ -377,7 +386,7 @@ def current() -> tuple[int, int, int] | None:
 class Collector:
     """Collects large buffers while a value is pickled: the `buffer_callback` of a pickler."""
 
-    def __call__(self, buffer: Buffer) -> bool: ...
+    def __call__(self, /, buffer: object) -> bool: ...
     def clear(self) -> None: ...
 
 @final

@@ -57,6 +57,11 @@ def dumps(
             _pickle.dumps(value, 5)
         return encode(value, buffers)
     except Exception as error:
+        # A batch of a stream sends what came before the value to blame.
+        salvage = getattr(type(value), "_pl_salvage", None)
+        salvaged: bytes | None = salvage(value) if salvage is not None else None
+        if salvaged is not None:
+            return salvaged
         from paceline._explain import explain
 
         raise explain(value, error, root) from error

@@ -58,9 +58,11 @@ def test_arrays_of_all_sizes_come_back_as_they_were(cluster: pl.Cluster, size: i
     rng = np.random.default_rng(size)
     array = rng.integers(0, 256, size, np.uint8)
     came = same(array)
-    assert came.dtype == array.dtype and came.shape == array.shape
+    assert came.dtype == array.dtype
+    assert came.shape == array.shape
     assert (came == array).all()
-    assert came.flags.writeable and came.flags.aligned
+    assert came.flags.writeable
+    assert came.flags.aligned
 
 
 @pytest.mark.parametrize("kind", ["f8", ">i4", "c16", "M8[s]", "S3", "?"])
@@ -89,14 +91,19 @@ def test_they_go_through_memory_that_both_share(cluster: pl.Cluster) -> None:
 def test_bytes(cluster: pl.Cluster, kind: type) -> None:
     value = kind(os.urandom(3 * MIB))
     came = same(value)
-    assert type(came) is kind and came == value
+    assert type(came) is kind
+    assert came == value
 
     @pl.remote
     def forms(first: Any, *rest: Any, **named: Any) -> Any:
         return first == rest[0], first is rest[0], named["last"] == first, (first, len(first))
 
     equal, one, named, (back, length) = forms(value, value, last=value)
-    assert equal and one and named and back == value and length == 3 * MIB
+    assert equal
+    assert one
+    assert named
+    assert back == value
+    assert length == 3 * MIB
 
 
 def test_containers_with_many_buffers(cluster: pl.Cluster) -> None:
@@ -132,12 +139,14 @@ def test_a_write_is_seen_by_nobody_else(cluster: pl.Cluster) -> None:
     array = np.full(4 * MIB, 7, np.uint8)
     for value in range(1, 20):
         assert overwritten(array, value) == (7, 4 * MIB * value)
-        assert array[0] == 7 and (array == 7).all()
+        assert array[0] == 7
+        assert (array == 7).all()
     futures = [overwritten.submit(array, value) for value in range(8)]
     assert [future.result()[0] for future in futures] == [7] * 8
     first, second = filled(MIB, 1), filled(MIB, 1)
     first[:] = 2
-    assert (second == 1).all() and (filled(MIB, 1) == 1).all()
+    assert (second == 1).all()
+    assert (filled(MIB, 1) == 1).all()
 
 
 def test_recycled_memory_has_new_values(cluster: pl.Cluster) -> None:
@@ -290,7 +299,7 @@ def test_nested_tasks(cluster: pl.Cluster) -> None:
 
 def test_maps_and_pools(cluster: pl.Cluster) -> None:
     arrays = [np.full(300_000, n, np.uint8) for n in range(40)]
-    assert same.map([n for n in range(3)]) == [0, 1, 2]
+    assert same.map(list(range(3))) == [0, 1, 2]
     assert total.map(arrays) == [n * 300_000 for n in range(40)]
     for n, came in enumerate(same.imap(arrays)):
         assert (came == n).all()
@@ -413,7 +422,8 @@ with pl.connect(cpus=2):
 def test_many_results_are_held_at_once() -> None:
     run = run_script(MANY, args=["500"], timeout=60)
     assert run.returncode == 0, run.stderr
-    assert "held 500" in run.stdout and not run.stderr
+    assert "held 500" in run.stdout
+    assert not run.stderr
 
 
 @pytest.mark.nightly
@@ -421,7 +431,8 @@ def test_many_results_are_held_at_once() -> None:
 def test_ten_thousand_results_are_held_at_once() -> None:
     run = run_script(MANY, args=["10000"], timeout=550)
     assert run.returncode == 0, run.stderr
-    assert "held 10000" in run.stdout and not run.stderr
+    assert "held 10000" in run.stdout
+    assert not run.stderr
 
 
 FEW = """

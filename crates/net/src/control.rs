@@ -369,6 +369,7 @@ mod tests {
             total: Resources::cpus(1),
             own: true,
             devices: Devices::default(),
+            files: None,
         }
     }
 

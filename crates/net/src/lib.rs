@@ -23,6 +23,7 @@ pub mod segments;
 pub mod signalfd;
 pub mod signals;
 pub mod spin;
+pub mod store;
 pub mod tcp;
 pub mod watch;
 

@@ -23,8 +23,10 @@ mod requests;
 mod service;
 mod shell;
 mod slots;
+mod store;
 mod words;
 mod zygote;
 
 pub use requests::{Answers, Handle, Headless, Options, Printing, Uplink};
 pub use service::{Service, service};
+pub use store::Store;

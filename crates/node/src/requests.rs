@@ -1,5 +1,6 @@
 //! What is asked of the node from outside.
 
+use crate::store::Store;
 use paceline_core::node::{Config, Status};
 use paceline_net::secure::Secured;
 use paceline_proto::question::{Answer, NodeQuestion};
@@ -35,12 +36,15 @@ pub struct Options {
     pub answers: Option<Answers>,
     /// Takes what work of the head's prints.
     pub printed: Option<Printing>,
+    /// Where what clients bring is kept; none if there is nobody who could bring anything.
+    pub store: Option<Store>,
 }
 
 pub(crate) enum Request {
     Head(Secured),
     Offer(OwnedFd),
     Opened(OwnedFd, LeaseId, Way),
+    Store(OwnedFd, LeaseId, Way),
     Status(Box<dyn FnOnce(Status) + Send>),
     Leave(Duration),
     Close,
@@ -68,6 +72,12 @@ impl Handle {
     /// is still to be read. False: the node has ended.
     pub fn offer_opened(&self, connection: OwnedFd, lease: LeaseId, way: Way) -> bool {
         self.requests.send(Request::Opened(connection, lease, way)).is_ok()
+    }
+
+    /// Somebody opened a connection to the node's store under this lease. What follows the header is still to be read.
+    /// False: the node has ended.
+    pub fn offer_store(&self, connection: OwnedFd, lease: LeaseId, way: Way) -> bool {
+        self.requests.send(Request::Store(connection, lease, way)).is_ok()
     }
 
     /// Ask how things stand. The answer never comes if the node has ended.

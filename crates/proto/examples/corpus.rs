@@ -72,6 +72,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
             directory: "/home/ada".into(),
             path: vec!["/usr/lib".into(), String::new()],
             variables: vec![("OMP_NUM_THREADS".into(), "2".into())],
+            files: 2,
         }),
         ToSlot::Define { function: FunctionId(9), bytes: Bytes::from_static(b"P...") },
         ToSlot::Run { acked: 0, calls: vec![] },
@@ -265,7 +266,14 @@ fn control(out: &mut Vec<Vec<u8>>) {
         },
         HeadToNode::Admit { lease, host: LeaseId(6), secret, again: false },
         NodeToSlot::Guest { lease, number: 1, secret: Some(secret) },
-        NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true, devices },
+        NodeToSlot::Bind {
+            client,
+            needs: Resources::cpus(1),
+            total: Resources::cpus(2),
+            own: true,
+            devices,
+            files: Some("/tmp/x".into())
+        },
         NodeToSlot::Attach { lease, secret: None },
         NodeToSlot::Attach { lease, secret: Some(secret) },
         NodeToSlot::Detach { lease },
@@ -283,6 +291,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ZygoteToNode::Hello,
         ZygoteToNode::Forked { slot, pid: 4711 },
         ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1), peak: 1 << 24 },
+        ZygoteToNode::Stopped { slot, signal: 19 },
+        ZygoteToNode::Continued { slot },
     );
 }
 

@@ -356,7 +356,15 @@ pub enum Stream {
 pub enum NodeToSlot {
     /// From now on this slot belongs to this client and has these resources, of all that its node has. `own`: it runs
     /// the client's own program. `devices`: the GPUs it has.
-    Bind { client: ClientId, needs: Resources, total: Resources, own: bool, devices: Devices },
+    /// `files`: where this node has what that client brings, if it is on another machine.
+    Bind {
+        client: ClientId,
+        needs: Resources,
+        total: Resources,
+        own: bool,
+        devices: Devices,
+        files: Option<String>,
+    },
     /// A data connection for this lease; its descriptor comes along. An earlier one is void. With a secret it comes from
     /// another machine: both sides prove the secret under TLS first.
     Attach { lease: LeaseId, secret: Option<LeaseSecret> },
@@ -418,6 +426,15 @@ pub enum ZygoteToNode {
         cause: crate::death::DeathCause,
         /// The most bytes it had in memory.
         peak: u64,
+    },
+    /// A slot was stopped by this signal, and stands still.
+    Stopped {
+        slot: SlotId,
+        signal: i32,
+    },
+    /// It goes on.
+    Continued {
+        slot: SlotId,
     },
 }
 

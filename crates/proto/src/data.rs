@@ -133,6 +133,8 @@ pub struct Environment {
     pub directory: String,
     pub path: Vec<String>,
     pub variables: Vec<(String, String)>,
+    /// How often the files have changed that the client brings to other machines.
+    pub files: u64,
 }
 
 /// One call.
@@ -419,7 +421,7 @@ pub(crate) fn from_postcard<'a, T: Deserialize<'a>>(body: &'a [u8], what: &'stat
     }
 }
 
-fn take<T: FromBytes + Unaligned>(body: &mut Bytes, what: &'static str) -> Result<T, Error> {
+pub(crate) fn take<T: FromBytes + Unaligned>(body: &mut Bytes, what: &'static str) -> Result<T, Error> {
     let (value, _) = T::read_from_prefix(body).map_err(|_| Error::Malformed { what })?;
     body.advance(size_of::<T>());
     Ok(value)

@@ -37,6 +37,7 @@ fn every_message_survives() {
             directory: "/home".into(),
             path: vec!["a".into(), "ß".into()],
             variables: vec![("OMP_NUM_THREADS".into(), "1".into())],
+            files: 3,
         }),
         ToSlot::Define { function: FunctionId(7), bytes: Bytes::from_static(b"code") },
         ToSlot::Run { acked: 5, calls: vec![call(1, b""), call(2, b"xyz")] },

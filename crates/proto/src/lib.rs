@@ -23,6 +23,7 @@ pub mod placement;
 pub mod program;
 pub mod question;
 pub mod resources;
+pub mod store;
 pub mod version;
 pub mod work;
 

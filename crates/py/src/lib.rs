@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 
 mod beside;
 mod buffers;
+mod files;
 mod function;
 mod future;
 mod group;

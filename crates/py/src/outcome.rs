@@ -231,7 +231,8 @@ fn say_death(fields: &Bound<'_, PyDict>, last: &Charge, of: &Of<'_>) -> PyResult
     fields.set_item("slot", last.slot.0)?;
     fields.set_item("node", of.session.node_name(last.node))?;
     let (signal, exit_code) = match last.cause {
-        DeathCause::Signal(signal) => (Some(signal), None),
+        // Of a signal that stops nobody dies, so it says enough.
+        DeathCause::Signal(signal) | DeathCause::Stopped(signal) => (Some(signal), None),
         DeathCause::Exit(code) => (None, Some(code)),
         DeathCause::NodeLost | DeathCause::TimedOut => (None, None),
     };

@@ -60,6 +60,7 @@ tally! {
     unsent_deaths: "slot deaths before a result was sent",
     memory_deaths: "slots ended for want of memory",
     exceeded: "slots ended for their own limit of memory",
+    stood_still: "slots ended because they stood still",
     zygote_deaths: "zygote deaths",
     lost_nodes: "lost nodes",
     leaving: "nodes that were to go",

@@ -137,6 +137,10 @@ pub(crate) enum Event {
         process: usize,
     },
     /// The node notices the end of a process without being told by its zygote.
+    /// A process that was stopped is let go on.
+    Continues {
+        process: usize,
+    },
     Reaped {
         process: usize,
     },
@@ -280,6 +284,7 @@ impl Sim {
             }
             Event::Forks { node, zygote, process } => self.zygote_forks(node, zygote, process),
             Event::SlotStarts { process } => self.slot_starts(process),
+            Event::Continues { process } => self.continues(process),
             Event::Reaped { process } => self.reaped(process),
             Event::NodeConnects { node } => self.node_connects(node),
             Event::NodeReturns { node } => self.node_returns(node),

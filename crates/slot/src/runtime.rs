@@ -82,6 +82,8 @@ pub(crate) struct State {
     pub own: bool,
     /// The client is on another machine, or might as well be.
     pub far: bool,
+    /// Where the node has what the client brings.
+    pub files: Option<String>,
     /// How many threads of the call that runs wait for other tasks, and whether it may leave its CPUs to them.
     pub blocked: usize,
     /// As the node knows it.
@@ -219,6 +221,7 @@ impl State {
             total: None,
             own: false,
             far: false,
+            files: None,
             blocked: 0,
             told_blocked: false,
             too_deep: false,
@@ -364,6 +367,11 @@ impl Runtime {
         self.shared.state.lock().far
     }
 
+    /// Where the node has what a client on another machine brings, if it takes any.
+    pub fn files(&self) -> Option<String> {
+        self.shared.state.lock().files.clone()
+    }
+
     /// How many CPUs this slot was given.
     pub fn needs(&self) -> Option<Resources> {
         self.shared.state.lock().needs
@@ -440,6 +448,9 @@ impl Runtime {
             guest => self.shared.page.begin_guest(guest, call.seq, now),
         }
         state.deadline = (!call.timeout.is_zero()).then(|| now + call.timeout.as_nanos() as u64);
+        if let Some(deadline) = state.deadline {
+            self.shared.page.limit(now, deadline);
+        }
         let look_after = if state.has_unsent() { state.patience } else { SERVE_AFTER };
         let look_after = if call.timeout.is_zero() { look_after } else { look_after.min(call.timeout) };
         let due = now + look_after.as_nanos() as u64;

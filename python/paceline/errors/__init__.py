@@ -15,6 +15,7 @@ from paceline.errors._base import _restore as _restore
 from paceline.errors._cluster import ClusterClosed, ClusterStopped, ConnectionFailed, HeadLost, NotConnected
 from paceline.errors._encodings import DamagedData, EncodingError, PickleRefused, UnknownEncoding
 from paceline.errors._ends import GroupLost, NodeLost, OutOfMemory, PoisonTask, PoolBroken, SlotDied, TaskTimeout
+from paceline.errors._files import FilesNotDelivered, NoSuchFiles
 from paceline.errors._programs import NoSuchFunction, ProgramNotStarted, WrongArguments
 from paceline.errors._room import GroupClosed, NestingTooDeep, NoResources, NoSuchHardware, QueueFull
 from paceline.errors._values import UNREADABLE as UNREADABLE
@@ -37,6 +38,7 @@ __all__ = [
     "ConnectionFailed",
     "DamagedData",
     "EncodingError",
+    "FilesNotDelivered",
     "FunctionNotSerializable",
     "GroupClosed",
     "GroupLost",
@@ -45,6 +47,7 @@ __all__ = [
     "NestingTooDeep",
     "NoResources",
     "NoSuchActor",
+    "NoSuchFiles",
     "NoSuchFunction",
     "NoSuchHardware",
     "NodeLost",

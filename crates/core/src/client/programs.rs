@@ -3,7 +3,7 @@
 use super::{Client, Effect, NotStarted, Outcome};
 use paceline_proto::control::ClientToHead;
 use paceline_proto::parts::carried;
-use paceline_proto::{ProgramId, Start, StartError, program};
+use paceline_proto::{ProgramId, Start, StartError};
 use std::collections::btree_map::Entry;
 
 impl<Ticket: Clone> Client<Ticket> {
@@ -60,5 +60,5 @@ pub fn name(start: &Start) -> ProgramId {
     hasher.update(&(start.command.len() as u64).to_le_bytes());
     let hash = hasher.finalize();
     let (head, _) = hash.as_bytes().split_first_chunk::<8>().expect("a hash is longer than a name");
-    program::id_of_hash(*head)
+    ProgramId::of_hash(*head, start.command.is_empty())
 }

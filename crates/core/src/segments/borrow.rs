@@ -51,7 +51,7 @@ impl Borrowed {
     pub fn on_range(&mut self, spot: Spot, length: u64, forks: u64) -> Result<(), Wrong> {
         let segment = self.segments.get_mut(&spot.segment).ok_or(Wrong::Unknown(spot.segment))?;
         let end = spot.offset.checked_add(length).filter(|end| *end <= segment.size);
-        let end = end.filter(|_| length > 0 && spot.offset % PAGE == 0).ok_or(Wrong::Range(spot))?;
+        let end = end.filter(|_| length > 0 && spot.offset.is_multiple_of(PAGE)).ok_or(Wrong::Range(spot))?;
         let before = segment.held.range(..end).next_back();
         if before.is_some_and(|(offset, (length, _))| offset + length.next_multiple_of(PAGE) > spot.offset) {
             return Err(Wrong::Range(spot));

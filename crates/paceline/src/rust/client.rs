@@ -153,7 +153,7 @@ impl Cluster {
         let failed = |error| Error::Connect(Arc::new(error));
         let target = Target::new(address, credentials, name, None).map_err(failed)?;
         let (around, limits) = (surroundings()?, Limits::default());
-        let session = Session::remote(target, around, Arc::new(|run| run()), Arc::new(print), limits);
+        let session = Session::remote(target, around, None, Arc::new(|run| run()), Arc::new(print), limits);
         let session = session.map_err(failed)?;
         let mut command = slot_main::command();
         // Nodes know it by its path.
@@ -255,8 +255,8 @@ fn surroundings() -> Result<Environment> {
     let directory = directory.to_string_lossy().into_owned();
     // Python slots fill in how many there are, where the user has not said.
     let unset = paceline_slot::THREAD_COUNTS.iter().filter(|name| std::env::var_os(name).is_none());
-    let variables = unset.map(|name| ((*name).to_owned(), "1".to_owned())).collect();
-    Ok(Environment { directory, path: Vec::new(), variables })
+    let variables = unset.map(|name| ((*name).to_owned(), String::new())).collect();
+    Ok(Environment { directory, variables, ..Environment::default() })
 }
 
 /// Show what tasks print, with the number of the slot before each line.

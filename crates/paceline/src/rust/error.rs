@@ -133,6 +133,9 @@ impl fmt::Display for Death {
             DeathCause::Exit(code) => write!(f, "left with exit code {code}")?,
             DeathCause::NodeLost => write!(f, "its node was lost")?,
             DeathCause::TimedOut => write!(f, "ended because the task took too long")?,
+            DeathCause::Stopped(signal) => {
+                write!(f, "ended because signal {signal} had stopped it, and it stood still for too long")?
+            }
         }
         let (said, memory) = match self.out_of_memory {
             OutOfMemory::Yes(memory) => ("out of memory", memory),

@@ -150,12 +150,9 @@ impl Slot {
         }
         // The client names those that its user has not set; how many there are is known only here.
         let threads = self.runtime.needs().map_or(1, |needs| needs.threads()).to_string();
-        for (name, _) in environment
-            .variables
-            .iter()
-            .filter(|(name, _)| paceline_slot::THREAD_COUNTS.contains(&name.as_str()))
-        {
-            fork::set_variable(name, &threads);
+        for (name, value) in &environment.variables {
+            let ours = value.is_empty() && paceline_slot::THREAD_COUNTS.contains(&name.as_str());
+            fork::set_variable(name, if ours { &threads } else { value });
         }
     }
 
