@@ -11,6 +11,7 @@ pub mod head;
 pub mod node;
 #[cfg(test)]
 mod random;
+pub mod segments;
 pub mod slot;
 pub mod time;
 

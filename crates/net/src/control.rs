@@ -99,7 +99,7 @@ impl<M: Carries> Inbox<M> {
 
     /// The same, of what is sealed.
     fn fill_sealed(&mut self, socket: impl AsFd, tls: &mut Tls) -> io::Result<usize> {
-        match tls.receive(socket, self.decoder.room())? {
+        match tls.receive(socket, |bytes| self.decoder.feed(bytes))? {
             Got::Bytes { .. } => Ok(1),
             Got::Nothing => Err(io::ErrorKind::WouldBlock.into()),
             Got::Closed => Ok(0),

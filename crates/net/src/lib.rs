@@ -19,6 +19,7 @@ pub mod private;
 pub mod reap;
 pub mod scratch;
 pub mod secure;
+pub mod segments;
 pub mod signalfd;
 pub mod signals;
 pub mod spin;

@@ -292,6 +292,11 @@ impl Shell {
                 self.step(Event::Forked { slot, pid });
             }
             ZygoteToNode::Exited { slot, cause, peak, .. } => self.slots.on_exited(slot, cause, peak),
+            ZygoteToNode::Stopped { slot, signal } => {
+                let ends_at = self.slots.call_ends_at(slot).map(Tick);
+                self.step(Event::Stopped { slot, signal, ends_at });
+            }
+            ZygoteToNode::Continued { slot } => self.step(Event::Continued { slot }),
         }
     }
 
@@ -353,6 +358,12 @@ impl Shell {
             }
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
+            Effect::EndStopped { slot, signal, timed_out } => {
+                self.slots.end_stopped(
+                    slot,
+                    if timed_out { DeathCause::TimedOut } else { DeathCause::Stopped(signal) },
+                );
+            }
             Effect::Exceeded { slot, used, limit } => self.slots.end_for_limit(slot, used, limit),
             Effect::Confine { slot, limit } => self.slots.confine(slot, limit),
             Effect::Relay { connection, lease, addresses } => {

@@ -86,6 +86,12 @@ struct Thread {
     ended: mpsc::Receiver<()>,
 }
 
+/// What `PACELINE_STOPPED_LIMIT` says; 0 is for ever.
+fn stopped_limit() -> Option<Duration> {
+    let limit = crate::session::variable_seconds("PACELINE_STOPPED_LIMIT").unwrap_or(node::STOPPED_LIMIT);
+    Some(limit).filter(|limit| !limit.is_zero())
+}
+
 impl Embedded {
     pub fn start(config: Config) -> io::Result<Embedded> {
         let mut random = [0; 48];
@@ -109,6 +115,7 @@ impl Embedded {
             spares: config.spares,
             beats: BEATS,
             head_lost: SILENCE,
+            stopped_limit: stopped_limit(),
             ..node::Config::new(NODE, Incarnation(1), config.more)
         };
         machine.describe(&mut node_config).map_err(refused)?;

@@ -203,7 +203,8 @@ impl Session {
             id: anybody()?,
             files,
         };
-        let seconds = |name: &str, usual: Duration| variable_seconds(name).unwrap_or(usual);
+        let given = |name: &str| variable_seconds(name).filter(|span| !span.is_zero());
+        let seconds = |name: &str, usual: Duration| given(name).unwrap_or(usual);
         // Unless the program says otherwise, as its cluster has it.
         let usual = Timing { heartbeat: HEARTBEAT, head_lost: HEAD_LOST };
         let usual = dialed.peer.timing.unwrap_or(usual);
@@ -298,7 +299,11 @@ impl Session {
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(&shared));
         drop(sessions);
-        shared.state.lock().inner.host.deliver_to(Arc::downgrade(&shared));
+        {
+            let state = &mut shared.state.lock().inner;
+            state.session = Arc::downgrade(&shared);
+            state.host.deliver_to(Arc::downgrade(&shared));
+        }
         *shared.reactor.lock() = Some(reactor::start(shared.clone())?);
         Ok(Session { shared })
     }
@@ -597,7 +602,7 @@ fn anybody() -> io::Result<ClientId> {
 }
 
 /// A setting in seconds, as `2s`, `500ms` or `2`.
-fn variable_seconds(name: &str) -> Option<Duration> {
+pub(crate) fn variable_seconds(name: &str) -> Option<Duration> {
     let text = std::env::var(name).ok()?;
     let text = text.trim();
     let (number, unit) = match text.strip_suffix("ms") {
@@ -605,7 +610,7 @@ fn variable_seconds(name: &str) -> Option<Duration> {
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),
     };
     let seconds = number.trim().parse::<f64>().ok().map(|number| number * unit)?;
-    Duration::try_from_secs_f64(seconds).ok().filter(|span| !span.is_zero())
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// The texts of a list.

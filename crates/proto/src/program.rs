@@ -77,5 +77,6 @@ fn ending(cause: DeathCause) -> String {
         DeathCause::Exit(code) => format!("ended with exit code {code}"),
         DeathCause::NodeLost => "was lost with its node".into(),
         DeathCause::TimedOut => "took too long".into(),
+        DeathCause::Stopped(signal) => format!("was stopped by signal {signal} and stood still for too long"),
     }
 }

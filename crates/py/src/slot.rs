@@ -208,7 +208,7 @@ impl Slot {
 
 fn value(function: &Bound<'_, PyAny>, call: &Call) -> PyResult<Bytes> {
     let value = payload::apply(function, &call.payload)?;
-    values::build(|out| values::encode(&value, Root::Result, out))
+    values::build(function.py(), |out| values::encode(&value, Root::Result, out))
 }
 
 /// What to answer.
@@ -234,7 +234,7 @@ pub fn run_here(py: Python<'_>, here: &Here<Ticket>) -> (Outcome, PyResult<()>) 
         ATTEMPT.store(last, Ordering::Relaxed);
         let value = load(py, &here.bytes).and_then(|function| {
             let value = payload::apply(&function, &here.payload)?;
-            values::build(|out| values::encode(&value, Root::Result, out))
+            values::build(py, |out| values::encode(&value, Root::Result, out))
         });
         match value {
             Ok(payload) => break (Outcome::Value(payload), Ok(())),

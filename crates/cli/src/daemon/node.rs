@@ -105,6 +105,7 @@ pub async fn start(
         spares: SPARES,
         heartbeat,
         head_lost,
+        stopped_limit: Some(plan.stopped_limit).filter(|limit| !limit.is_zero()),
         ends_without_head: matches!(head, HeadAt::There { .. }),
         ..Config::new(NodeId(number), Incarnation(incarnation), Resources::default())
     };

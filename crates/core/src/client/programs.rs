@@ -2,6 +2,7 @@
 
 use super::{Client, Effect, NotStarted, Outcome};
 use paceline_proto::control::ClientToHead;
+use paceline_proto::parts::carried;
 use paceline_proto::{ProgramId, Start, StartError};
 use std::collections::btree_map::Entry;
 
@@ -39,7 +40,7 @@ impl<Ticket: Clone> Client<Ticket> {
             // Whoever submits such a task again has it tried again: the program may have been built meanwhile.
             queue.wanted = 0;
             for key in queue.drain() {
-                self.waiting.remove(self.tasks[key.0].payload.len());
+                self.waiting.remove(carried(&self.tasks[key.0].payload));
                 let outcome = NotStarted { path: path.clone(), why: why.clone() };
                 self.finish_unplaced(key, Outcome::NotStarted(Box::new(outcome)), out);
             }

@@ -105,7 +105,7 @@ impl Wire {
     fn read_some(&mut self) -> io::Result<()> {
         let room = self.decoder.room();
         match &mut self.tls {
-            Some(tls) => match tls.receive(&self.socket, room)? {
+            Some(tls) => match tls.receive(&self.socket, |bytes| room.extend_from_slice(bytes))? {
                 Got::Bytes { .. } | Got::Nothing => {}
                 Got::Closed | Got::Reset => self.ended = true,
             },

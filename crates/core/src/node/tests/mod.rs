@@ -8,6 +8,7 @@ mod links;
 mod memory;
 mod programs;
 mod random;
+mod stopped;
 mod supply;
 mod works;
 
