@@ -225,8 +225,7 @@ class Cluster(_Holder):
         if session is None:
             return
         moved = surroundings != self._surroundings
-        if self._code is not None and (moved or self._code.has_grown()):
-            session.refresh_files()
+        if self._code is not None and (self._code.has_grown() or moved) and session.refresh_files():
             self._code_changes += 1
             moved = True
         if moved:

@@ -332,8 +332,8 @@ class Session:
     def refresh(self, directory: str, path: Sequence[str], files: int) -> None:
         """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped; `files`
         is how often the files of the code have changed."""
-    def refresh_files(self) -> None:
-        """Look at the files of the code again, and deliver what is new where others were delivered."""
+    def refresh_files(self) -> bool:
+        """Look at the files of the code again, and deliver what is new where others were delivered. False: nowhere."""
     def status(self) -> dict[str, Any]: ...
     def cluster_status(self) -> str:
         """How a cluster at an address stands, as its head tells it: JSON. Raises `Unreached`."""

@@ -364,11 +364,10 @@ impl Session {
     }
 
     /// Code has been loaded since functions were last made known: what it needs is brought to where it may run, before
-    /// this returns.
-    pub fn refresh_files(&self) {
-        if let Some(files) = self.shared.files.as_ref().filter(|_| !self.shared.closed()) {
-            files.refresh();
-        }
+    /// this returns. False: nothing was brought anywhere yet.
+    pub fn refresh_files(&self) -> bool {
+        let files = self.shared.files.as_ref().filter(|_| !self.shared.closed());
+        files.is_some_and(Files::refresh)
     }
 
     /// User code finds itself here from the next call on.

@@ -337,9 +337,9 @@ impl Session {
         self.inner.set_environment(Environment { directory, path, variables, files });
     }
 
-    /// Look at the files of the code again, and deliver what is new where others were delivered.
-    fn refresh_files(&self, py: Python<'_>) {
-        py.detach(|| self.inner.refresh_files());
+    /// Look at the files of the code again, and deliver what is new where others were delivered. False: nowhere.
+    fn refresh_files(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.inner.refresh_files())
     }
 
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
