@@ -205,8 +205,43 @@ class Results:
     def __next__(self) -> Any: ...
 
 @final
+class Objects:
+    """The store that this process reaches."""
+
+    @staticmethod
+    def of_slot() -> Objects | None:
+        """The one of the slot that this process is, if it is one."""
+    def put(self, value: object, wait: float) -> Held:
+        """Keep a value, waiting so many seconds for room."""
+    def get(self, reference: bytes, timeout: float | None) -> Any:
+        """The value of a reference."""
+    def hold(self, reference: bytes) -> Held:
+        """One more reference, to what something else keeps meanwhile."""
+    def claim(self, reference: bytes, pin: int) -> Held:
+        """The reference that has come by this pin."""
+
+class Held:
+    """A reference that counts."""
+
+    @property
+    def reference(self) -> bytes:
+        """Its bytes."""
+    @property
+    def objects(self) -> Objects:
+        """The store that it is held by."""
+    def send(self) -> tuple[str, bytes, int | None]:
+        """It is being pickled: how it is read again, its bytes, and the pin by which it travels."""
+
+class Mapped:
+    """The bytes of an object. Has a buffer."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 class Session:
     """A connection to one cluster."""
+
+    def objects(self) -> Objects:
+        """The objects that this program has references to."""
 
     @staticmethod
     def embedded(
@@ -223,6 +258,7 @@ class Session:
         gpus: str = "auto",
         memory: str = "auto",
         resources: Sequence[tuple[str, float]] = ...,
+        object_memory: str | None = None,
     ) -> Session:
         """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended.
 

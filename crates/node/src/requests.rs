@@ -35,6 +35,8 @@ pub struct Options {
     pub answers: Option<Answers>,
     /// Takes what work of the head's prints.
     pub printed: Option<Printing>,
+    /// How many bytes objects may have in memory.
+    pub object_memory: u64,
 }
 
 pub(crate) enum Request {
@@ -42,6 +44,7 @@ pub(crate) enum Request {
     Offer(OwnedFd),
     Opened(OwnedFd, LeaseId, Way),
     Status(Box<dyn FnOnce(Status) + Send>),
+    Objects(Secured),
     Leave(Duration),
     Close,
 }
@@ -68,6 +71,11 @@ impl Handle {
     /// is still to be read. False: the node has ended.
     pub fn offer_opened(&self, connection: OwnedFd, lease: LeaseId, way: Way) -> bool {
         self.requests.send(Request::Opened(connection, lease, way)).is_ok()
+    }
+
+    /// A process that has objects, or wants them, is at the other end of this connection. False: the node has ended.
+    pub fn objects(&self, connection: impl Into<Secured>) -> bool {
+        self.requests.send(Request::Objects(connection.into())).is_ok()
     }
 
     /// Ask how things stand. The answer never comes if the node has ended.

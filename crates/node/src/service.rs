@@ -39,6 +39,7 @@ impl Service {
                     Some(Request::Head(connection)) => shell.on_head_connection(connection),
                     Some(Request::Offer(connection)) => shell.on_offer(connection),
                     Some(Request::Opened(connection, lease, way)) => shell.on_opened(connection, lease, way),
+                    Some(Request::Objects(connection)) => shell.on_objects(connection),
                     Some(Request::Status(answer)) => answer(shell.status()),
                     Some(Request::Leave(within)) => shell.step(Event::Leave { within }),
                     Some(Request::Close) | None => {

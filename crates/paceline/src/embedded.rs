@@ -8,7 +8,7 @@
 use crate::host::{Host, Opened};
 use paceline_core::{head, node};
 use paceline_net::{fds, signals};
-use paceline_node::hardware;
+use paceline_node::{default_object_memory, hardware};
 use paceline_proto::{ClusterId, Epoch, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
 use rustix::fd::OwnedFd;
 use std::io;
@@ -53,6 +53,8 @@ pub struct Config {
     /// What the zygote finds in its environment on top of ours.
     pub variables: Vec<(String, String)>,
     pub name: String,
+    /// How many bytes objects may have in memory; by default a part of what there is.
+    pub object_memory: Option<u64>,
 }
 
 /// How things stand.
@@ -112,6 +114,7 @@ impl Embedded {
             ..node::Config::new(NODE, Incarnation(1), config.more)
         };
         machine.describe(&mut node_config).map_err(refused)?;
+        let memory = machine.memory;
         let options = paceline_node::Options {
             config: node_config,
             command: config.command,
@@ -124,6 +127,7 @@ impl Embedded {
             headless: Arc::new(|| ()),
             answers: None,
             printed: None,
+            object_memory: config.object_memory.unwrap_or_else(|| default_object_memory(memory)),
         };
         let (node_service, node) = paceline_node::service(options);
         let (ours, theirs) = fds::pair()?;
@@ -194,6 +198,14 @@ impl Embedded {
 impl Host for Embedded {
     fn open(&mut self, lease: LeaseId) -> Opened {
         self.connect(lease).into()
+    }
+
+    fn reach_store(&mut self) -> Option<io::Result<OwnedFd>> {
+        let link = fds::pair().and_then(|(ours, theirs)| match self.node.objects(theirs) {
+            true => Ok(ours),
+            false => Err(io::ErrorKind::NotConnected.into()),
+        });
+        Some(link)
     }
 
     fn status(&self) -> Status {

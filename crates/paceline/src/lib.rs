@@ -34,6 +34,8 @@ mod explain;
 mod host;
 mod nested;
 mod notify;
+#[doc(hidden)]
+pub mod objects;
 mod pool;
 mod pump;
 mod reactor;
@@ -58,7 +60,7 @@ pub use paceline_core::client::{
 pub use paceline_macros::task;
 pub use paceline_node::hardware;
 pub use paceline_proto::{
-    ActorId, Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape,
+    ActorId, Bytes, ClientId, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape,
     SlotId, Start, StartError, TaskId,
 };
 pub use pool::PoolPlace;

@@ -7,6 +7,7 @@ use crate::control::{
 };
 use crate::data::{FromSlot, ToSlot};
 use crate::frame::{Decoder, Frame};
+use crate::objects::{FromStore, ToStore};
 use crate::open;
 use std::fmt::Debug;
 
@@ -44,6 +45,8 @@ pub fn exercise(bytes: &[u8]) {
         control::<SlotToNode>(&frame);
         control::<NodeToZygote>(&frame);
         control::<ZygoteToNode>(&frame);
+        control::<ToStore>(&frame);
+        control::<FromStore>(&frame);
     }
 }
 

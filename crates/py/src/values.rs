@@ -3,6 +3,7 @@
 //! Plain pickle is asked first; it is quick and right for almost everything. It would name what lives in the main
 //! script by reference, which no slot could follow, so a pickle that mentions `__main__` is made again by value.
 
+use crate::references::{self, Travel};
 use crate::scalar;
 use bytes::Bytes;
 use memchr::memmem;
@@ -38,6 +39,13 @@ impl Root {
             Root::Result => "result",
         }
     }
+
+    fn travel(self) -> Travel {
+        match self {
+            Root::Arguments | Root::Call | Root::Value => Travel::Arguments,
+            Root::Result => Travel::Result,
+        }
+    }
 }
 
 struct Pickle {
@@ -63,13 +71,19 @@ pub fn encode(value: &Bound<'_, PyAny>, root: Root, out: &mut Vec<u8>) -> PyResu
     if scalar::write(value, out) {
         return Ok(());
     }
-    let bytes = match plain(value) {
-        Ok(bytes) if memmem::find(bytes.as_bytes(), b"__main__").is_none() => bytes,
-        Err(error) if !error.is_instance_of::<pyo3::exceptions::PyException>(value.py()) => {
-            return Err(error);
+    let mark = references::mark();
+    let bytes = references::travelling(root.travel(), || match plain(value) {
+        Ok(bytes) if memmem::find(bytes.as_bytes(), b"__main__").is_none() => Ok(bytes),
+        Err(error) if !error.is_instance_of::<pyo3::exceptions::PyException>(value.py()) => Err(error),
+        _ => {
+            // They are found again.
+            references::since(mark);
+            by_value(value, root)
         }
-        _ => by_value(value, root)?,
-    };
+    })?;
+    if matches!(root, Root::Result) {
+        references::pin_since(value.py(), mark)?;
+    }
     out.extend_from_slice(bytes.as_bytes());
     Ok(())
 }
@@ -102,7 +116,12 @@ pub fn build(write: impl FnOnce(&mut Vec<u8>) -> PyResult<()>) -> PyResult<Bytes
     // Taken out for the time of writing: pickling may run user code that gets here again.
     let mut buffer = BUFFER.take();
     buffer.clear();
+    let build = references::Build::begin();
     write(&mut buffer)?;
+    let found = build.found();
+    if !found.is_empty() {
+        return Ok(references::carry(buffer, found));
+    }
     if buffer.len() > SCRATCH {
         return Ok(Bytes::from(buffer));
     }

@@ -15,6 +15,7 @@ from paceline.errors._base import _restore as _restore
 from paceline.errors._cluster import ClusterClosed, ClusterStopped, ConnectionFailed, HeadLost, NotConnected
 from paceline.errors._encodings import DamagedData, EncodingError, PickleRefused, UnknownEncoding
 from paceline.errors._ends import GroupLost, NodeLost, OutOfMemory, PoisonTask, PoolBroken, SlotDied, TaskTimeout
+from paceline.errors._objects import ObjectLost, OwnerLost, StoreFull
 from paceline.errors._programs import NoSuchFunction, ProgramNotStarted, WrongArguments
 from paceline.errors._room import GroupClosed, NestingTooDeep, NoResources, NoSuchHardware, QueueFull
 from paceline.errors._values import UNREADABLE as UNREADABLE
@@ -49,7 +50,9 @@ __all__ = [
     "NoSuchHardware",
     "NodeLost",
     "NotConnected",
+    "ObjectLost",
     "OutOfMemory",
+    "OwnerLost",
     "PacelineError",
     "PickleRefused",
     "PoisonTask",
@@ -61,6 +64,7 @@ __all__ = [
     "ResultNotSerializable",
     "SerializationError",
     "SlotDied",
+    "StoreFull",
     "TaskTimeout",
     "UnknownEncoding",
     "WrongArguments",
