@@ -15,6 +15,9 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 STAGE := scripts/stage
 SOURCES := $(shell find crates python Cargo.toml Cargo.lock pyproject.toml -type f \
 	-not -path '*/__pycache__/*' -not -path '*/tests/*' -not -path '*/fuzz/*' -not -path '*/_bin/*' 2>/dev/null)
+# Features of dependencies are those of all packages that are named. With these two the command line is built with the
+# ones of the extension, and nothing is compiled twice.
+SAME_FEATURES := -p paceline-cli -p paceline-py
 # The command line goes into the package as it is.
 COMMAND := python/paceline/_bin/paceline
 
@@ -48,12 +51,12 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	@touch $@
 
 command: ## the command line, release build, where the package has it
-	$(CARGO) build $(LOCKED) --release --target-dir $(TARGET) -p paceline-cli
+	$(CARGO) build $(LOCKED) --release --target-dir $(TARGET) $(SAME_FEATURES) --bin paceline
 	@mkdir -p $(dir $(COMMAND))
 	@install -m 755 $(TARGET)/release/paceline $(COMMAND)
 
 programs: $(VENV)/.tools ## the Rust programs that Python tests call
-	$(CARGO) build $(LOCKED) --quiet --target-dir $(TARGET) -p paceline --example exports --example connect_to
+	$(CARGO) build $(LOCKED) --quiet --target-dir $(TARGET) --workspace --example exports --example connect_to
 	$(CARGO) build --quiet --target-dir $(TARGET) --manifest-path examples/rust-shapes/Cargo.toml
 
 wheel: $(VENV)/.tools ## the release wheel, into dist/

@@ -34,6 +34,9 @@ ASYNC_GENERATOR = 0x200
 CALL: dict[str, Any] = {"wait": None, "retries": 0, "retry_on": (), "timeout": None, "priority": 0}
 CHECKPOINT = b"checkpoint"
 
+# What the card of an actor begins with whose owner is a Rust program.
+OF_RUST = b"R"
+
 if TYPE_CHECKING:
 
     class About(NamedTuple):
@@ -272,5 +275,7 @@ def find(name: str, cluster: Cluster | None) -> Home:
     if found is None:
         raise errors.NoSuchActor(name)
     identity, card = found
+    if card[:1] == OF_RUST:
+        raise errors.ActorRefused(f"{name!r} is an actor of a Rust program, and only Rust programs can call it")
     known, timeout = _pickle.loads(card)
     return visit(identity, known, timeout, session)

@@ -26,6 +26,10 @@ EXAMPLES: list[Exception] = [
     errors.ArgumentNotSerializable("message", path="args[0]"),
     errors.ResultNotSerializable("message", path="result"),
     errors.FunctionNotSerializable("message", path="f"),
+    errors.EncodingError("message", path="a"),
+    errors.UnknownEncoding("message", hint="install it"),
+    errors.DamagedData("message"),
+    errors.PickleRefused(),
     errors.RemoteError("mine.Error", "text", hint="why"),
     errors.RemoteTraceback("text"),
 ]

@@ -85,3 +85,22 @@ def check_actors() -> None:
     pl.destroy(learner)
     pl.destroy(7)  # type: ignore[arg-type]
     RemoteLearner.options(tpus=1)  # type: ignore[call-arg]
+
+
+class Step(pl.NamedArray):
+    reward: list[float]
+    done: list[bool] | None = None
+
+
+def check_named_arrays() -> None:
+    step = Step(reward=[1.0])
+    assert_type(step.reward, list[float])
+    assert_type(step[1:], Any)
+    assert_type(step * 2 + step, Step)
+    assert_type(Step.stack([step, step]), Step)
+    assert_type(step.mean(axis=0), Step)
+    assert_type(Step.loads(step.dumps("zlib")), Step)
+    assert_type(list(step), list[Step])
+    assert_type(pl.NamedArray(a=1, b={"c": 2}).b, Any)
+    Step(rewrad=[1.0])  # type: ignore[call-arg]
+    Step(reward="text")  # type: ignore[arg-type]

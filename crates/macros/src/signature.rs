@@ -1,9 +1,9 @@
-//! What a task takes and gives, and which functions cannot be tasks.
+//! What a task or a method takes and gives, and which functions cannot be any.
 
-use proc_macro2::Span;
-use quote::format_ident;
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote};
 use syn::spanned::Spanned;
-use syn::{FnArg, Ident, ItemFn, Pat, ReturnType, Type};
+use syn::{FnArg, Ident, Pat, ReturnType, Safety, Type};
 
 pub struct Signature {
     /// Names for the parameters; made up where the function has a pattern.
@@ -16,36 +16,38 @@ pub struct Signature {
 }
 
 impl Signature {
-    pub fn of(function: &ItemFn) -> syn::Result<Signature> {
-        let signature = &function.sig;
-        let refuse = |span: Span, message: &str| Err(syn::Error::new(span, message));
-        if signature.asyncness.is_some() {
-            return refuse(
-                signature.asyncness.span(),
-                "a task runs on its own in a slot and cannot be async",
-            );
+    /// That of a free function.
+    pub fn of_task(signature: &syn::Signature) -> syn::Result<Signature> {
+        if let Some(receiver) = signature.receiver() {
+            return refuse(receiver.span(), "a task is a free function: it has no self");
         }
-        if signature.unsafety.is_some() {
-            return refuse(signature.unsafety.span(), "a task cannot be unsafe: any slot may call it");
+        Signature::of(signature, "a task")
+    }
+
+    /// That of a function; what it takes besides `self`, if it is a method.
+    pub fn of(signature: &syn::Signature, what: &str) -> syn::Result<Signature> {
+        if signature.asyncness.is_some() {
+            let message = format!("{what} runs on its own in a slot and cannot be async");
+            return refuse(signature.asyncness.span(), &message);
+        }
+        if let Safety::Unsafe(word) = &signature.safety {
+            return refuse(word.span(), &format!("{what} cannot be unsafe: anybody may have it called"));
         }
         if !signature.generics.params.is_empty() || signature.generics.where_clause.is_some() {
-            return refuse(
-                signature.generics.span(),
-                "a task cannot be generic: slots find it by its name alone",
-            );
+            let message = format!("{what} cannot be generic: slots find it by its name alone");
+            return refuse(signature.generics.span(), &message);
         }
         let (mut names, mut types) = (Vec::new(), Vec::new());
         for (index, input) in signature.inputs.iter().enumerate() {
-            let FnArg::Typed(parameter) = input else {
-                return refuse(input.span(), "a task is a free function: it has no self");
-            };
+            let FnArg::Typed(parameter) = input else { continue };
             match &*parameter.ty {
                 Type::Reference(_) => {
-                    let message = "a task's arguments travel to another process: take an owned value";
-                    return refuse(parameter.ty.span(), message);
+                    let message =
+                        format!("arguments of {what} travel to another process: take an owned value");
+                    return refuse(parameter.ty.span(), &message);
                 }
                 Type::ImplTrait(_) => {
-                    return refuse(parameter.ty.span(), "a task cannot be generic: name the type");
+                    return refuse(parameter.ty.span(), &format!("{what} cannot be generic: name the type"));
                 }
                 _ => {}
             }
@@ -59,9 +61,26 @@ impl Signature {
             ReturnType::Default => syn::parse_quote!(()),
             ReturnType::Type(_, returns) => (**returns).clone(),
         };
+        if let Type::Reference(_) = returns {
+            let message = format!("the value of {what} travels to another process: return an owned one");
+            return refuse(returns.span(), &message);
+        }
         let fallible = is_result(&returns);
         Ok(Signature { names, types, returns, fallible })
     }
+
+    /// The type of its value, if it has one.
+    pub fn output(&self) -> TokenStream {
+        let returns = &self.returns;
+        match self.fallible {
+            true => quote!(<#returns as ::paceline::__private::Fallible>::Value),
+            false => quote!(#returns),
+        }
+    }
+}
+
+pub fn refuse<T>(span: Span, message: &str) -> syn::Result<T> {
+    Err(syn::Error::new(span, message))
 }
 
 /// Whatever is called `Result`: the standard one, `io::Result`, `anyhow::Result`. What it fails with is found out by a

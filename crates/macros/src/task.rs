@@ -7,7 +7,7 @@ use quote::{format_ident, quote};
 use syn::ItemFn;
 
 pub fn expand(options: &Options, function: &ItemFn) -> syn::Result<TokenStream> {
-    let signature = Signature::of(function)?;
+    let signature = Signature::of_task(&function.sig)?;
     let implementation = implementation(options, function, &signature);
     let methods = methods(function, &signature);
     let entry = entry(function, &signature);
@@ -28,7 +28,7 @@ pub fn expand(options: &Options, function: &ItemFn) -> syn::Result<TokenStream> 
 
 fn implementation(options: &Options, function: &ItemFn, signature: &Signature) -> TokenStream {
     let name = &function.sig.ident;
-    let Signature { types, returns, .. } = signature;
+    let types = &signature.types;
     let known_as = match &options.name {
         Some(known_as) => quote!(#known_as),
         None => {
@@ -36,10 +36,7 @@ fn implementation(options: &Options, function: &ItemFn, signature: &Signature) -
             quote!(::core::concat!(::core::module_path!(), "::", #own))
         }
     };
-    let output = match signature.fallible {
-        true => quote!(<#returns as ::paceline::__private::Fallible>::Value),
-        false => quote!(#returns),
-    };
+    let output = signature.output();
     let mut changes = TokenStream::new();
     if let Some(retries) = &options.retries {
         changes.extend(quote!(.retries(#retries)));
@@ -81,31 +78,32 @@ fn methods(function: &ItemFn, signature: &Signature) -> TokenStream {
         impl #name {
             /// Run it in a slot and wait for its value.
             #visibility fn call(
-                #cluster: &::paceline::Cluster, #(#names: #types),*
+                #cluster: &(impl ::paceline::Runner + ?::core::marker::Sized), #(#names: #types),*
             ) -> ::paceline::Result<#output> {
-                #cluster.call::<#name>((#(#names,)*))
+                ::paceline::Configured::<#name>::new().call(#cluster, (#(#names,)*))
             }
 
             /// Have it run in a slot; its value comes with the future.
             #visibility fn submit(
-                #cluster: &::paceline::Cluster, #(#names: #types),*
+                #cluster: &(impl ::paceline::Runner + ?::core::marker::Sized), #(#names: #types),*
             ) -> ::paceline::Future<#output> {
-                #cluster.submit::<#name>((#(#names,)*))
+                ::paceline::Configured::<#name>::new().submit(#cluster, (#(#names,)*))
             }
 
             /// As `submit`, but never waits for room in the queue.
             #visibility fn try_submit(
-                #cluster: &::paceline::Cluster, #(#names: #types),*
+                #cluster: &(impl ::paceline::Runner + ?::core::marker::Sized), #(#names: #types),*
             ) -> ::paceline::Result<::paceline::Future<#output>> {
-                #cluster.try_submit::<#name>((#(#names,)*))
+                ::paceline::Configured::<#name>::new().try_submit(#cluster, (#(#names,)*))
             }
 
             /// Run it for each item and wait for all values, in the order of the items.
             #visibility fn map(
-                #cluster: &::paceline::Cluster,
+                #cluster: &(impl ::paceline::Runner + ?::core::marker::Sized),
                 items: impl ::core::iter::IntoIterator<Item = #item>,
             ) -> ::paceline::Result<::std::vec::Vec<#output>> {
-                #cluster.map::<#name>(::core::iter::Iterator::map(::core::iter::IntoIterator::into_iter(items), #pack))
+                let items = ::core::iter::Iterator::map(::core::iter::IntoIterator::into_iter(items), #pack);
+                ::paceline::Configured::<#name>::new().map(#cluster, items)
             }
 
             /// The task with other options.
@@ -120,6 +118,7 @@ fn entry(function: &ItemFn, signature: &Signature) -> TokenStream {
     let name = &function.sig.ident;
     let Signature { names, .. } = signature;
     let texts = names.iter().map(ToString::to_string);
+    let types = quote!(<#name as ::paceline::Task>::Arguments);
     let value = match signature.fallible {
         true => quote!(::paceline::__private::Fallible::split(#name(#(#names),*))?),
         false => quote!(#name(#(#names),*)),
@@ -129,8 +128,8 @@ fn entry(function: &ItemFn, signature: &Signature) -> TokenStream {
             fn run(
                 arguments: &[u8],
             ) -> ::core::result::Result<::paceline::Bytes, ::paceline::__private::Failure> {
-                let (#(#names,)*) = ::paceline::__private::arguments::<#name>(arguments, &[#(#texts),*])?;
-                ::paceline::__private::value::<#name>(&#value)
+                let (#(#names,)*) = ::paceline::__private::arguments::<#types>(arguments, &[#(#texts),*])?;
+                ::paceline::__private::value::<<#name as ::paceline::Task>::Output>(&#value)
             }
             ::paceline::__private::inventory::submit! {
                 ::paceline::__private::Entry::new(<#name as ::paceline::Task>::NAME, run)

@@ -57,7 +57,7 @@ pub use paceline_core::client::{
     ActorDied, ActorGone, Card, Charge, GroupLost, Here, HistoryFull, Lost, LostCause, NoRoom, NotStarted,
     Outcome, PoolBroken, PoolId, PoolSpec, RetryOn, Spec, Standing, Unplaceable, Waiting, Within,
 };
-pub use paceline_macros::task;
+pub use paceline_macros::{actor, task, worker};
 pub use paceline_node::hardware;
 pub use paceline_proto::{
     ActorId, Bytes, ClientId, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape,
@@ -68,8 +68,9 @@ pub use pump::Waited;
 pub use remote::Credentials;
 pub use room::{Full, Gate, Limits, Refused, Warn};
 pub use rust::{
-    Arguments, Builder, Cluster, Configured, Current, Death, Error, Function, Future, Options, Program,
-    Result, Task, current, init, is_cancelled, private as __private,
+    Actor, ActorBuilder, ActorHandle, Arguments, Builder, Cluster, Configured, Current, Death, Error,
+    Executor, ExecutorBuilder, Function, Future, NoUpdate, Options, Program, Result, Results, Runner, Task,
+    Update, Worker, WorkerBuilder, WorkerPool, current, init, is_cancelled, private as __private,
 };
 pub use session::{GroupPlace, Session, Submission, after_fork_in_child};
 pub use state::Print;

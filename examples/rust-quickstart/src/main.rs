@@ -1,6 +1,7 @@
 //! Rust functions on all CPUs, each call in a process of its own: `cargo run --release`.
 
 use paceline::{Cluster, Error};
+use std::collections::BTreeMap;
 
 /// How many primes there are below a number.
 #[paceline::task]
@@ -20,6 +21,28 @@ fn crash() {
     std::process::abort();
 }
 
+/// An object that lives in a process of its own.
+struct Tally {
+    votes: BTreeMap<String, u64>,
+}
+
+#[paceline::actor]
+impl Tally {
+    fn new() -> Tally {
+        Tally { votes: BTreeMap::new() }
+    }
+
+    fn vote(&mut self, name: String) -> u64 {
+        let votes = self.votes.entry(name).or_default();
+        *votes += 1;
+        *votes
+    }
+
+    fn winner(&self) -> Option<String> {
+        self.votes.iter().max_by_key(|(_, votes)| **votes).map(|(name, _)| name.clone())
+    }
+}
+
 fn main() -> paceline::Result<()> {
     paceline::init();
     let cluster = Cluster::connect()?;
@@ -33,6 +56,12 @@ fn main() -> paceline::Result<()> {
 
     let counts = primes_below::map(&cluster, (1..=20).map(|n| n * 1_000))?;
     println!("map:       {counts:?}");
+
+    let tally = Tally::spawn(&cluster)?;
+    for name in ["ada", "grace", "ada"] {
+        tally.vote(name.into())?;
+    }
+    println!("actor:     {} is ahead", tally.winner()?.unwrap_or_default());
 
     for error in [parse::call(&cluster, "forty-two".into()).map(drop), crash::call(&cluster)] {
         let error: Error = error.expect_err("both fail");

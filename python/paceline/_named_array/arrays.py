@@ -117,6 +117,15 @@ def close(first: Any, second: Any, relative: float, absolute: float) -> bool:
     return first.shape == second.shape and bool(numpy().allclose(first, second, relative, absolute, equal_nan=True))
 
 
+def memory_of_its_own(data: memoryview) -> bytearray | memoryview:
+    """A copy that may be written to. numpy takes large ones from huge pages: a bytearray is several times slower."""
+    if len(data) < 1 << 20:
+        return bytearray(data)
+    np: Any = numpy()
+    memory: memoryview = np.frombuffer(data, np.uint8).copy().data
+    return memory
+
+
 def for_pickle(array: Any) -> Any:
     """What of an array is pickled, so that its memory is one buffer beside the pickle wherever that can be.
 

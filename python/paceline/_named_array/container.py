@@ -14,7 +14,7 @@ import json
 import struct
 import zlib
 
-from paceline._named_array import codecs
+from paceline._named_array import arrays, codecs
 from paceline.errors import DamagedData, UnknownEncoding
 
 TYPE_CHECKING = False
@@ -114,7 +114,7 @@ class Packed:
             if check is not None and zlib.crc32(frame) != check:
                 raise DamagedData(f"buffer {number} of a named array has changed: its check sum is another")
             if way is None:
-                made.append(bytearray(frame) if copy else frame)
+                made.append(arrays.memory_of_its_own(frame) if copy else frame)
             elif way in codecs.NAMES:
                 made.append(codecs.decompress(way, frame, size))
             else:

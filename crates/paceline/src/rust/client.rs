@@ -1,21 +1,22 @@
 //! A cluster as a Rust program uses it.
 
+use super::actor::Home;
+use super::runner::{Functions, Runner};
 use super::target::Target as Call;
 use super::task::{self, Task};
-use super::{Error, Future, Options, Result, current, slot_main};
+use super::{Configured, Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
 use crate::remote::{Credentials, Target};
-use crate::{FunctionId, Limits, ProgramId, Resources, Session, Start};
+use crate::{ActorId, Limits, ProgramId, Resources, Session, Start};
 use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
-use parking_lot::RwLock;
-use std::any::TypeId;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Slots kept ready beyond the CPUs, so that one that dies is replaced at once.
 const SPARES: u64 = 1;
@@ -24,12 +25,13 @@ const SPARES: u64 = 1;
 /// dropping it cancels what is pending and ends every process it has started.
 pub struct Cluster {
     pub(crate) session: Session,
-    /// The tasks that the session has heard of.
-    functions: RwLock<HashMap<TypeId, FunctionId>>,
+    pub(crate) functions: Arc<Functions>,
     /// What runs Python functions, if somebody said so.
     pub(crate) interpreter: Option<PathBuf>,
     /// What its tasks are functions of: this program, as the cluster knows it.
-    program: ProgramId,
+    pub(crate) program: ProgramId,
+    /// Actors of its own that have a name: who finds one calls it in order with its maker's other calls.
+    actors: Mutex<HashMap<ActorId, Weak<Home>>>,
 }
 
 /// How large a cluster is to be.
@@ -121,12 +123,16 @@ impl Builder {
         let around = surroundings()?;
         let session = Session::embedded(config, around, Arc::new(|run| run()), Arc::new(print), limits)
             .map_err(|error| Error::Start(Arc::new(error)))?;
-        let (functions, program) = (RwLock::default(), ProgramId::OWN);
-        Ok(Cluster { session, functions, interpreter: self.python, program })
+        Ok(Cluster::new(session, self.python, ProgramId::OWN))
     }
 }
 
 impl Cluster {
+    fn new(session: Session, interpreter: Option<PathBuf>, program: ProgramId) -> Cluster {
+        let (functions, actors) = Default::default();
+        Cluster { session, functions, interpreter, program, actors }
+    }
+
     /// A cluster on this machine, with as many slots as there are usable CPUs.
     pub fn connect() -> Result<Cluster> {
         Cluster::embedded().start()
@@ -156,7 +162,7 @@ impl Cluster {
             *program = path.to_string_lossy().into_owned();
         }
         let program = session.program(Start { command, variables: slot_main::variables() });
-        Ok(Cluster { session, functions: RwLock::default(), interpreter: None, program })
+        Ok(Cluster::new(session, None, program))
     }
 
     /// A cluster inside this process, of a size to be chosen.
@@ -166,71 +172,35 @@ impl Cluster {
 
     /// Run a task and wait for its value.
     pub fn call<T: Task>(&self, arguments: T::Arguments) -> Result<T::Output> {
-        self.call_with::<T>(T::OPTIONS, arguments)
+        Configured::<T>::new().call(self, arguments)
     }
 
     /// Have a task run; its value comes with the future. What stands in the way of submitting it does, too. Waits while
     /// more tasks than may be have not been sent to a slot ([`Builder::queue_tasks`]); in a callback or a task, which
     /// must not wait, that is [`Error::QueueFull`].
     pub fn submit<T: Task>(&self, arguments: T::Arguments) -> Future<T::Output> {
-        self.submit_with::<T>(T::OPTIONS, arguments)
+        Configured::<T>::new().submit(self, arguments)
     }
 
     /// As [`Cluster::submit`], but never waits: with no room for one more, this fails with [`Error::QueueFull`].
     pub fn try_submit<T: Task>(&self, arguments: T::Arguments) -> Result<Future<T::Output>> {
-        self.try_submit_with::<T>(T::OPTIONS, arguments)
+        Configured::<T>::new().try_submit(self, arguments)
     }
 
     /// Run a task for each of these arguments and wait for all values, in the order of the arguments. The first that
     /// fails, in that order, ends the rest.
     pub fn map<T: Task>(&self, items: impl IntoIterator<Item = T::Arguments>) -> Result<Vec<T::Output>> {
-        self.map_with::<T>(T::OPTIONS, items)
+        Configured::<T>::new().map(self, items)
     }
 
-    pub(crate) fn call_with<T: Task>(&self, options: Options, arguments: T::Arguments) -> Result<T::Output> {
-        self.target::<T>(options)?.call(&arguments)
+    pub(crate) fn keep_actor(&self, actor: ActorId, home: &Arc<Home>) {
+        let mut actors = self.actors.lock();
+        actors.retain(|_, home| home.strong_count() > 0);
+        actors.insert(actor, Arc::downgrade(home));
     }
 
-    pub(crate) fn submit_with<T: Task>(
-        &self,
-        options: Options,
-        arguments: T::Arguments,
-    ) -> Future<T::Output> {
-        match self.target::<T>(options) {
-            Ok(target) => target.submit(&arguments),
-            Err(error) => Future::failed(error),
-        }
-    }
-
-    pub(crate) fn try_submit_with<T: Task>(
-        &self,
-        options: Options,
-        arguments: T::Arguments,
-    ) -> Result<Future<T::Output>> {
-        self.target::<T>(options)?.try_submit(&arguments)
-    }
-
-    pub(crate) fn map_with<T: Task>(
-        &self,
-        options: Options,
-        items: impl IntoIterator<Item = T::Arguments>,
-    ) -> Result<Vec<T::Output>> {
-        self.target::<T>(options)?.map(items)
-    }
-
-    fn target<T: Task>(&self, options: Options) -> Result<Call> {
-        if self.session.is_closed() {
-            return Err(Error::Closed);
-        }
-        let known = self.functions.read().get(&TypeId::of::<T>()).copied();
-        let function = known.unwrap_or_else(|| {
-            let function = self.session.define(slot_main::name_bytes(T::NAME));
-            self.functions.write().insert(TypeId::of::<T>(), function);
-            function
-        });
-        let mut submission = options.submission(function)?;
-        submission.shape.program = self.program;
-        Ok(Call { session: self.session.clone(), submission, name: T::NAME, chunk: options.chunk() })
+    pub(crate) fn kept_actor(&self, actor: ActorId) -> Option<Arc<Home>> {
+        self.actors.lock().get(&actor)?.upgrade()
     }
 
     /// How many CPUs it was started with.
@@ -247,6 +217,18 @@ impl Cluster {
     /// many tasks were cancelled. Dropping it does the same.
     pub fn close(self) -> usize {
         self.session.close()
+    }
+}
+
+impl Runner for Cluster {
+    fn target<T: Task>(&self, options: Options) -> Result<Call> {
+        if self.session.is_closed() {
+            return Err(Error::Closed);
+        }
+        let mut submission = options.submission(self.functions.of::<T>(&self.session))?;
+        submission.shape.program = self.program;
+        let (chunk, slots) = (options.chunk(), self.session.cpus() as usize);
+        Ok(Call { session: self.session.clone(), submission, name: T::NAME, chunk, slots })
     }
 }
 

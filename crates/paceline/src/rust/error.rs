@@ -1,7 +1,11 @@
 //! What can go wrong, as the caller sees it.
 
+use super::program::interned;
 use crate::exchange::Failure;
-use crate::{DeathCause, Lost, LostCause, OutOfMemory, Outcome, Resources, StartError, Waiting};
+use crate::{
+    ActorDied, ActorGone, Charge, DeathCause, Lost, LostCause, OutOfMemory, Outcome, PoolBroken, Resources,
+    Session, StartError, Waiting,
+};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -48,6 +52,24 @@ pub enum Error {
     /// Somebody ended the cluster.
     #[error("{task} ended with the cluster, which was stopped by {by}")]
     Stopped { task: &'static str, by: String },
+    /// The process that the actor lives in has died, or the actor is no more. `ran`: the call had begun, as far as
+    /// anybody knows; otherwise it never will. `again`: the actor is built anew and takes the next call.
+    #[error("{task} ended with its actor, which {why}; {}", begun(*ran))]
+    ActorDied { task: &'static str, why: String, death: Option<Death>, ran: bool, again: bool },
+    /// Nobody knows just now what became of the actor, which may live. The call has not run.
+    #[error("{task} did not run: its actor cannot be reached{}", because(why))]
+    ActorUnavailable { task: &'static str, why: String },
+    /// Others cannot call the actor: its name is another's, most likely.
+    #[error("the actor cannot have the name {name}: {why}")]
+    ActorRefused { name: String, why: String },
+    #[error("there is no actor of this name in the cluster that can be had: {name}{}", because(why))]
+    NoSuchActor { name: String, why: String },
+    /// What prepares the slots of a pool failed in so many of them in a row.
+    #[error("{task} cannot run, for its pool is broken: {cause}; so it went in {tries} slots in a row")]
+    PoolBroken { task: &'static str, tries: u32, cause: Box<Error> },
+    /// The updates that slots which come later must run take more room than they may.
+    #[error("{task} does not fit: the updates of the pool take {bytes} of {most} bytes")]
+    HistoryFull { task: &'static str, bytes: usize, most: usize },
     /// Arguments or value could not be made into bytes.
     #[error("{what} of {task} cannot be encoded: {message}")]
     Encode { task: &'static str, what: &'static str, message: String },
@@ -83,6 +105,10 @@ fn listed(known: &[String]) -> String {
     if known.is_empty() { String::new() } else { format!(", there are {}", known.join(", ")) }
 }
 
+fn begun(ran: bool) -> &'static str {
+    if ran { "it had begun, and is not run again" } else { "it had not begun" }
+}
+
 fn quoted(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!("\n{words}") }
 }
@@ -92,6 +118,12 @@ fn quoted(words: &str) -> String {
 pub struct Death {
     pub cause: DeathCause,
     pub out_of_memory: OutOfMemory,
+}
+
+impl Death {
+    fn of(charge: &Charge) -> Death {
+        Death { cause: charge.cause, out_of_memory: charge.out_of_memory }
+    }
 }
 
 impl fmt::Display for Death {
@@ -132,6 +164,12 @@ impl Error {
             Error::Unplaceable { .. } | Error::NoRoom { .. } => "no-resources",
             Error::HeadLost { .. } => "head-lost",
             Error::Stopped { .. } => "cluster-stopped",
+            Error::ActorDied { .. } => "actor-died",
+            Error::ActorUnavailable { .. } => "actor-unavailable",
+            Error::ActorRefused { .. } => "actor-refused",
+            Error::NoSuchActor { .. } => "no-such-actor",
+            Error::PoolBroken { .. } => "pool-broken",
+            Error::HistoryFull { .. } => "history-full",
             Error::Encode { .. } => "not-serializable",
             Error::Decode { .. } => "not-deserializable",
             Error::QueueFull { .. } => "queue-full",
@@ -170,6 +208,22 @@ impl Error {
             Error::NoRoom { .. } => "wait longer, ask for less, or add nodes",
             Error::HeadLost { .. } => "is the head running and reachable? then submit the task again",
             Error::Stopped { .. } => "start it again, connect to it again, and submit the task again",
+            Error::ActorDied { again: true, .. } => "the actor is built anew and takes further calls",
+            Error::ActorDied { .. } => {
+                "options().restarts(n) has it built anew after a death; #[checkpoint] and #[restore] keep its state"
+            }
+            Error::ActorUnavailable { .. } => "try again in a while",
+            Error::ActorRefused { .. } => "choose another name, or end the actor that has it",
+            Error::NoSuchActor { .. } => {
+                "options().named(...) gives an actor its name; it ends with its maker"
+            }
+            Error::PoolBroken { .. } => {
+                "what every slot of a pool runs must neither fail nor end its process"
+            }
+            Error::HistoryFull { .. } => {
+                "give the type #[checkpoint] and #[restore], which then stand for all updates before; or use \
+                 update_replacing() where an update makes earlier ones void; or raise history()"
+            }
             Error::Encode { .. } => "derive serde::Serialize, and use string or integer keys in maps",
             Error::Decode { .. } => "types whose Serialize and Deserialize differ cannot travel",
             Error::QueueFull { .. } => "submit() waits for room; or raise queue_tasks() or queue_bytes()",
@@ -183,7 +237,7 @@ impl Error {
     }
 
     /// What an outcome that is no value means for this task.
-    pub(crate) fn of(task: &'static str, outcome: Outcome) -> Error {
+    pub(crate) fn of(session: &Session, task: &'static str, outcome: Outcome) -> Error {
         match outcome {
             Outcome::Value(_) => unreachable!("a value is no error"),
             Outcome::Raised(bytes) => match Failure::decode(&bytes) {
@@ -208,12 +262,49 @@ impl Error {
             Outcome::HeadLost { after } => Error::HeadLost { task, after },
             Outcome::Stopped { by } => Error::Stopped { task, by: by.into() },
             Outcome::GroupLost(_) => unreachable!("tasks of Rust are in no group"),
-            Outcome::PoolBroken(_) | Outcome::ActorDied(_) => unreachable!("tasks of Rust are in no pool"),
-            Outcome::ActorGone(_) | Outcome::ActorAway { .. } => {
-                unreachable!("tasks of Rust visit no actors")
+            Outcome::PoolBroken(why) => Error::pool_broken(session, task, &why),
+            Outcome::ActorDied(how) => {
+                let ActorDied { ran, charge, deaths: _, again } = *how;
+                Error::actor_died(session, task, &charge, ran, again)
             }
+            Outcome::ActorGone(how) => match *how {
+                ActorGone { ran, charge: Some(charge), .. } => {
+                    Error::actor_died(session, task, &charge, ran, false)
+                }
+                ActorGone { ran, why, .. } => Error::actor_gone(task, &why, ran),
+            },
+            Outcome::ActorAway { why, .. } => Error::ActorUnavailable { task, why: why.into() },
             Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
         }
+    }
+
+    /// The call of an actor that is no more.
+    pub(crate) fn actor_gone(task: &'static str, why: &str, ran: bool) -> Error {
+        Error::ActorDied { task, why: format!("is gone: {why}"), death: None, ran, again: false }
+    }
+
+    fn actor_died(session: &Session, task: &'static str, charge: &Charge, ran: bool, again: bool) -> Error {
+        let death = Death::of(charge);
+        let why = format!("died with slot {} on {}: {death}", charge.slot.0, session.node_name(charge.node));
+        Error::ActorDied { task, why, death: Some(death), ran, again }
+    }
+
+    fn pool_broken(session: &Session, task: &'static str, why: &PoolBroken) -> Error {
+        let (tries, cause) = match why {
+            PoolBroken::Raised { call, error, tries } => {
+                (*tries, Error::of(session, interned(call), Outcome::Raised(error.clone())))
+            }
+            PoolBroken::Unsendable { call, reason, tries } => {
+                (*tries, Error::of(session, interned(call), Outcome::Unsendable(reason.clone())))
+            }
+            PoolBroken::Killed { call, charge, tries } => {
+                (*tries, Error::SlotDied { task: interned(call), death: Death::of(charge), attempts: *tries })
+            }
+            PoolBroken::Died { charge, deaths } => {
+                (*deaths, Error::SlotDied { task, death: Death::of(charge), attempts: *deaths })
+            }
+        };
+        Error::PoolBroken { task, tries, cause: Box::new(cause) }
     }
 
     fn in_slot(task: &'static str, failure: Failure) -> Error {

@@ -129,7 +129,7 @@ pub(crate) fn resolve_with<T>(
             decode(&bytes).map_err(|message| Error::Decode { task, what: "the value", message })
         }
         Outcome::Cancelled if session.is_closed() => Err(Error::Closed),
-        outcome => Err(Error::of(task, outcome)),
+        outcome => Err(Error::of(session, task, outcome)),
     }
 }
 

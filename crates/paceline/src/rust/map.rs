@@ -41,7 +41,7 @@ impl Target {
     }
 
     fn chunk_of(&self, items: usize) -> usize {
-        items.div_ceil(self.session.cpus() as usize * CHUNKS_PER_SLOT).max(1)
+        items.div_ceil(self.slots.max(1) * CHUNKS_PER_SLOT).max(1)
     }
 
     fn map_chunks<A: Serialize, O: DeserializeOwned>(

@@ -1,7 +1,7 @@
 //! How a task is to be run.
 
 use super::task::Task;
-use super::{Cluster, Error, Future, Result};
+use super::{Error, Future, Result, Runner};
 use crate::{FunctionId, Part, Resources, RetryOn, Shape, Submission, Within};
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -12,13 +12,13 @@ const RETRIES: u32 = 3;
 /// How a task is to be run: what stands in `#[paceline::task(...)]`, or [`Configured`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Options {
-    retries: u32,
+    pub(super) retries: u32,
     cpus: f64,
     gpus: f64,
     memory: u64,
-    wait: Duration,
-    priority: i32,
-    timeout: Duration,
+    pub(super) wait: Duration,
+    pub(super) priority: i32,
+    pub(super) timeout: Duration,
     chunk: usize,
 }
 
@@ -94,13 +94,18 @@ impl Options {
         self.chunk
     }
 
-    pub(crate) fn submission(self, function: FunctionId) -> Result<Submission> {
-        let Options { retries, cpus, gpus, memory, wait, priority, timeout, chunk: _ } = self;
+    /// What a slot must have.
+    pub(crate) fn needs(self) -> Result<Resources> {
+        let Options { cpus, gpus, memory, .. } = self;
         let needs = Resources::fractional_cpus(cpus).ok_or(Error::NotANumberOfCpus { cpus })?;
         let needs = needs.with(Part::Gpus(gpus)).and_then(|needs| needs.with(Part::Memory(memory)));
-        let needs = needs.ok_or(Error::NotANumberOfGpus { gpus })?;
+        needs.ok_or(Error::NotANumberOfGpus { gpus })
+    }
+
+    pub(crate) fn submission(self, function: FunctionId) -> Result<Submission> {
+        let Options { retries, wait, priority, timeout, .. } = self;
         let retry_on = RetryOn::default();
-        let (shape, within) = (Shape::of(needs), Within::Any);
+        let (shape, within) = (Shape::of(self.needs()?), Within::Any);
         Ok(Submission { function, shape, retries, retry_on, timeout, priority, wait, within })
     }
 }
@@ -159,26 +164,33 @@ impl<T: Task> Configured<T> {
     }
 
     /// Run it in a slot and wait for its value.
-    pub fn call(&self, cluster: &Cluster, arguments: T::Arguments) -> Result<T::Output> {
-        cluster.call_with::<T>(self.options, arguments)
+    pub fn call(&self, runner: &(impl Runner + ?Sized), arguments: T::Arguments) -> Result<T::Output> {
+        runner.target::<T>(self.options)?.call(&arguments)
     }
 
     /// Have it run in a slot; its value comes with the future.
-    pub fn submit(&self, cluster: &Cluster, arguments: T::Arguments) -> Future<T::Output> {
-        cluster.submit_with::<T>(self.options, arguments)
+    pub fn submit(&self, runner: &(impl Runner + ?Sized), arguments: T::Arguments) -> Future<T::Output> {
+        match runner.target::<T>(self.options) {
+            Ok(target) => target.submit(&arguments),
+            Err(error) => Future::failed(error),
+        }
     }
 
-    /// As [`Configured::submit`], but never waits for room; see [`Cluster::try_submit`].
-    pub fn try_submit(&self, cluster: &Cluster, arguments: T::Arguments) -> Result<Future<T::Output>> {
-        cluster.try_submit_with::<T>(self.options, arguments)
+    /// As [`Configured::submit`], but never waits for room; see [`Cluster::try_submit`](super::Cluster::try_submit).
+    pub fn try_submit(
+        &self,
+        runner: &(impl Runner + ?Sized),
+        arguments: T::Arguments,
+    ) -> Result<Future<T::Output>> {
+        runner.target::<T>(self.options)?.try_submit(&arguments)
     }
 
     /// Run it for each tuple of arguments and wait for all values, in order.
     pub fn map(
         &self,
-        cluster: &Cluster,
+        runner: &(impl Runner + ?Sized),
         items: impl IntoIterator<Item = T::Arguments>,
     ) -> Result<Vec<T::Output>> {
-        cluster.map_with::<T>(self.options, items)
+        runner.target::<T>(self.options)?.map(items)
     }
 }

@@ -133,7 +133,8 @@ impl<A: Arguments, O: DeserializeOwned> Function<A, O> {
         }
         let mut submission = self.options.submission(self.function)?;
         submission.shape.program = self.program;
-        Ok(Target { session: self.session.clone(), submission, name: self.name, chunk: self.options.chunk() })
+        let (chunk, slots) = (self.options.chunk(), self.session.cpus() as usize);
+        Ok(Target { session: self.session.clone(), submission, name: self.name, chunk, slots })
     }
 }
 
@@ -157,7 +158,7 @@ arguments!(A B C D E F G);
 arguments!(A B C D E F G H);
 
 /// Errors and futures name functions without owning the name. There are few, and each is kept once.
-fn interned(name: &str) -> &'static str {
+pub(crate) fn interned(name: &str) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock();
     let names = names.get_or_insert_default();

@@ -163,7 +163,7 @@ impl Slot {
         current::runs(Some(call));
         let result = match self.task(call.function) {
             Some(run) => self.apply(run, &call.payload),
-            None => Err(Failure::NoSuchTask { known: self.names() }),
+            None => Err(Failure::NoSuchTask { known: task::exported() }),
         };
         current::runs(None);
         // What a task has printed is not to wait for the next one.
@@ -203,13 +203,6 @@ impl Slot {
             }
         }
         Ok(values.into())
-    }
-
-    /// What there is, for who asks for something else.
-    fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.tasks.keys().map(|name| (*name).to_owned()).collect();
-        names.sort_unstable();
-        names
     }
 
     fn task(&mut self, id: FunctionId) -> Option<Run> {

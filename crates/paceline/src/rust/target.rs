@@ -7,12 +7,15 @@ use crate::{Bytes, Full, Refused, Session, Submission, Waiter};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) struct Target {
+/// Public only because [`Runner`](super::Runner) hands it out; nobody else can name it.
+pub struct Target {
     pub session: Session,
     pub submission: Submission,
     pub name: &'static str,
     /// Items of a map that travel together; zero for as many as keep all slots busy.
     pub chunk: usize,
+    /// How many slots there may be for it.
+    pub slots: usize,
 }
 
 impl Target {

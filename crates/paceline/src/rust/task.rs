@@ -24,10 +24,12 @@ pub trait Task: 'static {
     type Output: Serialize + DeserializeOwned;
 }
 
-/// A task in the registry.
+/// A task in the registry, or what else slots run by its name.
 pub struct Entry {
     name: &'static str,
     run: Run,
+    /// Anybody may call it who knows the name.
+    exported: bool,
 }
 
 /// Decodes the arguments, calls the function, encodes its value.
@@ -35,7 +37,12 @@ pub type Run = fn(&[u8]) -> Result<Bytes, Failure>;
 
 impl Entry {
     pub const fn new(name: &'static str, run: Run) -> Entry {
-        Entry { name, run }
+        Entry { name, run, exported: true }
+    }
+
+    /// What is called by handles only, such as the method of an actor.
+    pub const fn of_object(name: &'static str, run: Run) -> Entry {
+        Entry { name, run, exported: false }
     }
 }
 
@@ -70,10 +77,18 @@ impl<T, E: Display> Fallible for Result<T, E> {
     }
 }
 
+/// What anybody may call, for who asks for something else.
+pub(crate) fn exported() -> Vec<String> {
+    let exported = inventory::iter::<Entry>.into_iter().filter(|entry| entry.exported);
+    let mut names: Vec<String> = exported.map(|entry| entry.name.to_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
 /// The arguments of a call; `names` are those of the parameters.
-pub fn arguments<T: Task>(bytes: &[u8], names: &[&str]) -> Result<T::Arguments, Failure> {
+pub fn arguments<A: DeserializeOwned>(bytes: &[u8], names: &[&str]) -> Result<A, Failure> {
     decode(bytes).map_err(|message| {
-        let message = what_is_wrong::<T::Arguments>(bytes, names).unwrap_or(message);
+        let message = what_is_wrong::<A>(bytes, names).unwrap_or(message);
         Failure::Arguments { message }
     })
 }
@@ -132,7 +147,7 @@ fn kind_of(marker: Marker) -> &'static str {
     }
 }
 
-pub fn value<T: Task>(value: &T::Output) -> Result<Bytes, Failure> {
+pub fn value<O: Serialize>(value: &O) -> Result<Bytes, Failure> {
     encode(value).map_err(|message| Failure::Value { message })
 }
 
