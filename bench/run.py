@@ -23,7 +23,7 @@ import harness
 from harness import Plan, Row
 
 HERE = Path(__file__).resolve().parent
-QUESTIONS = ("rtt", "map1", "futures", "faces", "mapdef", "busy", "cold", "imports", "latency", "actors")
+QUESTIONS = ("rtt", "map1", "futures", "faces", "mapdef", "busy", "cold", "imports", "latency", "actors", "objects")
 LONGEST = 600
 
 

@@ -45,6 +45,8 @@ class FutureBase:
     def running(self) -> bool: ...
     def cancelled(self) -> bool: ...
     def cancel(self) -> bool: ...
+    def _fail(self, error: BaseException) -> None:
+        """What the task waits for has failed, and so has the task."""
     def _interrupt(self) -> bool:
         """End the task even if it runs. Says whether it was ended by this."""
 
@@ -61,6 +63,12 @@ class Function:
         """Waits while the queue is full, or raises `QueueFull` in a thread that must not."""
     def offer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Future[Any], Gate | None]:
         """Never waits. With a gate, the task is submitted once there is room."""
+    def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Only see whether the arguments can be sent."""
+    def later(self) -> Future[Any]:
+        """The future of a task whose arguments are not there yet."""
+    def begin(self, future: FutureBase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """They are: submit it, unless it was cancelled meanwhile."""
     def map(
         self,
         items: Iterable[Any],
@@ -205,6 +213,10 @@ class Results:
     def __next__(self) -> Any: ...
 
 @final
+def travels() -> str | None:
+    """What this thread pickles just now: `arguments`, a `result`, an `object`, or something that we know nothing of."""
+
+@final
 class Objects:
     """The store that this process reaches."""
 
@@ -220,6 +232,7 @@ class Objects:
     def claim(self, reference: bytes, pin: int) -> Held:
         """The reference that has come by this pin."""
 
+@final
 class Held:
     """A reference that counts."""
 
@@ -232,6 +245,7 @@ class Held:
     def send(self) -> tuple[str, bytes, int | None]:
         """It is being pickled: how it is read again, its bytes, and the pin by which it travels."""
 
+@final
 class Mapped:
     """The bytes of an object. Has a buffer."""
 
@@ -239,9 +253,6 @@ class Mapped:
 
 class Session:
     """A connection to one cluster."""
-
-    def objects(self) -> Objects:
-        """The objects that this program has references to."""
 
     @staticmethod
     def embedded(
@@ -361,6 +372,8 @@ class Session:
     def status(self) -> dict[str, Any]: ...
     def cluster_status(self) -> str:
         """How a cluster at an address stands, as its head tells it: JSON. Raises `Unreached`."""
+    def objects(self) -> Objects:
+        """The objects that this program has references to."""
     @property
     def cpus(self) -> int: ...
     @property

@@ -10,6 +10,7 @@ Owns: `put`, `get` and `Ref`. Where values are kept, and for how long, is the co
 from __future__ import annotations
 
 import _pickle
+import os
 
 from paceline import _cluster, _room, _slot
 from paceline._slot import references
@@ -22,19 +23,25 @@ if TYPE_CHECKING:
     from paceline._native import Held, Objects
 
     T = TypeVar("T")
-    Of = Generic[T]
+
+    class _Generic(Generic[T]): ...
 else:
+    T = None
 
-    class Of:
-        def __class_getitem__(cls, kind: object) -> type:
-            return cls
+    class _Generic:
+        # As `typing.Generic` would, without the time its import takes.
+        __slots__ = ()
+        __class_getitem__ = classmethod(type(list[int]))
 
+
+BY_VALUE = "PACELINE_OBJECTS_BY_VALUE"
+"""Set in slots of clusters at an address, where references take their values along."""
 
 WAIT = 30.0
 """How long `put` waits for room, in seconds."""
 
 
-class Ref(Of):  # type: ignore[type-arg]
+class Ref(_Generic[T]):
     """A reference to a value that is kept on a node. Made by `put`, or by tasks whose results are kept.
 
     As an argument of a call, also inside of lists and dictionaries, it arrives as the value. `get` gives the value here.
@@ -48,10 +55,12 @@ class Ref(Of):  # type: ignore[type-arg]
 
     __slots__ = ("__weakref__", "_held")
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: Held | WithValue) -> None:
         self._held = held
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if isinstance(self._held, WithValue):
+            return self._held.send()
         how, reference, pin = self._held.send()
         return getattr(references, how), (reference,) if pin is None else (reference, pin)
 
@@ -65,6 +74,25 @@ class Ref(Of):  # type: ignore[type-arg]
 
     def __hash__(self) -> int:
         return hash(self._held.reference)
+
+
+class WithValue:
+    """What a reference has where the program and its slots reach no store together: the value, as it was put."""
+
+    def __init__(self, reference: bytes, pickled: bytes, buffers: list[bytearray]) -> None:
+        self.reference = reference
+        self._pickled = pickled
+        self._buffers = buffers
+
+    def send(self) -> tuple[Any, ...]:
+        from paceline._native import travels
+
+        if travels() == "arguments":
+            return references.value_of, (self._pickled, self._buffers)
+        return references.with_value, (self.reference, self._pickled, self._buffers)
+
+    def value(self) -> Any:
+        return decoded(memoryview(self._pickled), [memoryview(bytearray(buffer)) for buffer in self._buffers])
 
 
 def put(value: T, *, wait: float | None = None) -> Ref[T]:
@@ -82,6 +110,9 @@ def put(value: T, *, wait: float | None = None) -> Ref[T]:
     ...     pl.get(words)
     {'a': 1}
     """
+    if _by_value():
+        pickled, buffers = encoded(value)
+        return Ref(WithValue(os.urandom(32), pickled, [bytearray(buffer) for buffer in buffers]))
     if wait is None:
         wait = 0.0 if _room.runs_a_loop() else WAIT
     return Ref(store().put(value, wait))
@@ -108,10 +139,18 @@ def get(ref: Any, *, timeout: float | None = None) -> Any:
     """
     if isinstance(ref, Ref):
         held = ref._held
+        if isinstance(held, WithValue):
+            return held.value()
         return held.objects.get(held.reference, timeout)
     if isinstance(ref, (list, tuple)):
         return [get(one, timeout=timeout) for one in ref]
     raise TypeError(f"get takes a reference, or a list of them, and not {type(ref).__name__}")
+
+
+def _by_value() -> bool:
+    if _slot.number is not None:
+        return os.environ.get(BY_VALUE) == "yes"
+    return _cluster.current()._target is not None
 
 
 def store() -> Objects:

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 
 import paceline as pl
-from support import assert_nothing_left, start_script, wait_until
+from support import assert_nothing_left, run_script, wait_until
+from support.memory import proportional
 
 numpy = pytest.importorskip("numpy")
 
@@ -120,8 +122,7 @@ def test_objects_of_the_main_script() -> None:
         ref = pl.put(Point(5))
         print(pl.get(ref).x, pl.remote(lambda point: point.x + 1)(ref))
         """
-    run = start_script(script)
-    assert run.finish().stdout == "5 6\n"
+    assert run_script(script).ok().stdout == "5 6\n"
 
 
 def test_tasks_make_objects(cluster: pl.Cluster) -> None:
@@ -214,42 +215,41 @@ def test_actors_and_pools_take_references(cluster: pl.Cluster) -> None:
         assert pool.map(total.original, [ref, ref]) == [100_000.0] * 2
 
 
-def test_a_node_has_one_copy_for_all_its_slots() -> None:
-    size = 32 * MIB
-    with pl.connect(cpus=4) as cluster:
-        shared = pl.remote(lambda values: (os.getpid(), _pss(os.getpid()), float(values.sum()), _pss(os.getpid())))
+@pl.remote(cpus=0)
+class User:
+    """Has an object mapped, and has read all of it."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def total(self) -> float:
+        return float(self.values.sum())
+
+    def proportional(self) -> int:
+        return proportional()
+
+
+def one_copy(size: int, slots: int) -> None:
+    with pl.connect(cpus=1) as cluster:
+        bare = [User(numpy.ones(1)) for _ in range(slots)]
+        assert [user.total() for user in bare] == [1] * slots
+        before = sum(user.proportional() for user in bare)
         ref = pl.put(numpy.ones(size // 8))
-        pids: set[int] = set()
-
-        def all_have_used_it() -> bool:
-            pids.update(pid for pid, _, _, _ in [future.result() for future in [shared.submit(ref) for _ in range(40)]])
-            return len(pids) >= 4
-
-        wait_until(all_have_used_it, "every slot to use the object")
-        holding = pl.remote(_holds)
-        futures = [holding.submit(ref) for _ in range(4)]
-        grown = sum(future.result() for future in futures)
-        assert grown < 2 * size, "each map counts for its share of one copy"
+        users = [User(ref) for _ in range(slots)]
+        assert [user.total() for user in users] == [size // 8] * slots
+        grown = sum(user.proportional() for user in users) - before
+        assert grown < 1.25 * size, "all of them together have one copy"
         assert kept(cluster)["memory"] < size + MIB
 
 
-def _pss(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+def test_a_node_has_one_copy_for_all_its_slots() -> None:
+    one_copy(32 * MIB, 4)
 
 
-def _holds(values: Any) -> int:
-    """How much of the object's memory counts as this process's own while it uses it."""
-    before = float(values.sum())
-    lines = Path("/proc/self/smaps").read_text().splitlines()
-    found, ours = 0, False
-    for line in lines:
-        if "-" in line.split(" ", 1)[0]:
-            ours = "paceline-object" in line
-        elif ours and line.startswith("Private_Dirty:"):
-            found += int(line.split()[1]) * 1024
-    assert before > 0
-    return found
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_a_node_has_one_copy_of_a_gigabyte_for_eight_slots() -> None:
+    one_copy(1024 * MIB, 8)
 
 
 def test_beyond_the_limit_objects_go_to_disk(narrow: pl.Cluster) -> None:
@@ -289,7 +289,7 @@ def test_full_of_what_is_in_use(narrow: pl.Cluster) -> None:
 
 
 def test_a_full_disk_is_told_and_the_node_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))  # a disk that takes nothing
     with pl.connect(cpus=1, object_memory="8MiB") as cluster:
         ref = pl.put(numpy.ones(6 * MIB // 8))
         with pytest.raises(pl.StoreFull, match="disk failed") as caught:
@@ -325,11 +325,11 @@ def test_nothing_is_left(how: str) -> None:
         refs = [pl.put(numpy.ones(300_000)) for _ in range(6)]
         futures = [pl.remote(lambda values: float(values.sum())).submit(ref) for ref in refs]
         print([future.result() for future in futures][0], flush=True)
-        if sys.argv[1:] == ["is killed"]:
+        if os.environ["HOW"] == "is killed":
             os.kill(os.getpid(), signal.SIGKILL)
         """
-    run = start_script(script, how)
-    assert run.finish(check=False).stdout.startswith("300000.0")
+    run = run_script(script, env={"HOW": how})
+    assert run.stdout.startswith("300000.0")
     assert_nothing_left(run)
 
 
@@ -345,3 +345,90 @@ def test_a_forked_child_has_no_part_in_it(cluster: pl.Cluster) -> None:
         os._exit(0 if fine else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert total(ref) == 100_000
+
+
+@pl.remote
+def filled(count: int, value: float = 1.0) -> Any:
+    return numpy.full(count, value)
+
+
+@pl.remote
+def fails() -> None:
+    raise LookupError("no luck")
+
+
+def test_results_that_are_kept(cluster: pl.Cluster) -> None:
+    future = filled.options(keep=True).submit(200_000, 2.0)
+    ref = future.result()
+    assert isinstance(ref, pl.Ref)
+    assert total(ref) == 400_000
+    assert pl.get(ref)[0] == 2
+    assert kept(cluster)["count"] == 1
+    assert [pl.get(one).sum() for one in filled.options(keep=True).map([3, 4])] == [3, 4]
+    assert type(filled.options(keep=True).options(keep=False)(3)).__name__ == "ndarray"  # type: ignore[call-overload]
+    del ref, future
+    nothing_kept(cluster)
+    with pytest.raises(LookupError, match="no luck"):
+        fails.options(keep=True)()
+
+
+def test_futures_as_arguments(cluster: pl.Cluster) -> None:
+    parts = [filled.submit(10, value) for value in (1.0, 2.0)]
+    assert total.submit(parts[0]).result() == 10
+    chain = same.submit(1)
+    for _ in range(10):
+        chain = same.submit(chain)
+    assert chain.result() == 1
+    both = same.submit({"here": [parts[1], filled.options(keep=True).submit(5, 3.0)]}).result()
+    assert [float(array.sum()) for array in both["here"]] == [20, 15]
+    assert total(filled.submit(4)) == 4  # a plain call waits for it, too
+
+
+def test_an_input_that_fails(cluster: pl.Cluster) -> None:
+    with pytest.raises(LookupError, match="no luck"):
+        same.submit(fails.submit()).result()
+    ended = fails.submit()
+    with pytest.raises(LookupError):
+        ended.result()
+    with pytest.raises(LookupError, match="no luck"):
+        same.submit([ended]).result()
+    with pytest.raises(pl.ArgumentNotSerializable, match="Lock"):
+        same.submit([filled.submit(1), threading.Lock()]).result()
+
+
+def test_a_task_that_waits_can_be_cancelled(cluster: pl.Cluster, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def waits(path: str) -> int:
+        import os
+        import time
+
+        while not os.path.exists(path):
+            time.sleep(0.005)
+        return 1
+
+    first = pl.remote(waits).submit(str(gate))
+    second = same.submit(first)
+    third = same.submit(second)
+    assert not second.done()
+    assert "waits for the tasks whose results are its arguments" in second.explain()
+    assert second.cancel()
+    assert second.cancelled()
+    wait_until(third.cancelled, "what waits for a cancelled task to be cancelled")
+    fourth = same.submit(first)
+    gate.touch()
+    assert fourth.result() == 1
+
+
+def test_methods_take_futures_that_have_ended(cluster: pl.Cluster, tmp_path: Path) -> None:
+    @pl.remote(cpus=0)
+    class Echo:
+        def echo(self, value: Any) -> Any:
+            return value
+
+    echo = Echo()
+    ended = filled.submit(3)
+    assert ended.result() is not None
+    assert echo.echo(ended).sum() == 3
+    with pytest.raises(pl.ArgumentNotSerializable, match="a future that has not ended"):
+        echo.echo(same.submit(pl.remote(lambda: __import__("time").sleep(1)).submit()))

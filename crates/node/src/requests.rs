@@ -1,6 +1,7 @@
 //! What is asked of the node from outside.
 
 use paceline_core::node::{Config, Status};
+use paceline_core::objects;
 use paceline_net::secure::Secured;
 use paceline_proto::question::{Answer, NodeQuestion};
 use paceline_proto::{LeaseId, Way};
@@ -43,7 +44,7 @@ pub(crate) enum Request {
     Head(Secured),
     Offer(OwnedFd),
     Opened(OwnedFd, LeaseId, Way),
-    Status(Box<dyn FnOnce(Status) + Send>),
+    Status(Box<dyn FnOnce(Status, objects::Status) + Send>),
     Objects(Secured),
     Leave(Duration),
     Close,
@@ -78,8 +79,8 @@ impl Handle {
         self.requests.send(Request::Objects(connection.into())).is_ok()
     }
 
-    /// Ask how things stand. The answer never comes if the node has ended.
-    pub fn status(&self, answer: impl FnOnce(Status) + Send + 'static) {
+    /// Ask how things stand, with slots and with objects. The answer never comes if the node has ended.
+    pub fn status(&self, answer: impl FnOnce(Status, objects::Status) + Send + 'static) {
         let _ = self.requests.send(Request::Status(Box::new(answer)));
     }
 

@@ -10,6 +10,7 @@ use crate::service::on_news;
 use crate::slots::Slots;
 use crate::zygote::Zygote;
 use paceline_core::Tick;
+use paceline_core::objects;
 use paceline_core::node::{Effect, Event, Node, Status};
 use paceline_net::clock;
 use paceline_net::control::{self, Receiver, Sender};
@@ -96,8 +97,8 @@ impl Shell {
         }
     }
 
-    pub(crate) fn status(&self) -> Status {
-        self.core.status()
+    pub(crate) fn status(&self) -> (Status, objects::Status) {
+        (self.core.status(), self.objects.status())
     }
 
     pub(crate) fn wake(&self) -> Option<u64> {

@@ -6,7 +6,7 @@
 //! * EM-4: a forked child of this process has no part in the cluster: what it does with its copy changes nothing.
 
 use crate::host::{Host, Opened};
-use paceline_core::{head, node};
+use paceline_core::{head, node, objects};
 use paceline_net::{fds, signals};
 use paceline_node::{default_object_memory, hardware};
 use paceline_proto::{ClusterId, Epoch, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
@@ -62,6 +62,7 @@ pub struct Config {
 pub struct Status {
     pub name: String,
     pub slots: Vec<SlotStatus>,
+    pub objects: objects::Status,
 }
 
 #[derive(Clone, Debug)]
@@ -161,15 +162,15 @@ impl Embedded {
 
     pub fn status(&self) -> Status {
         let (answer, status) = mpsc::channel();
-        self.node.status(move |status| drop(answer.send(status)));
+        self.node.status(move |status, objects| drop(answer.send((status.slots, objects))));
         // The node answers at once, or is gone and the sender with it.
-        let slots = status.recv_timeout(ANSWER_LIMIT).map_or(Vec::new(), |status| status.slots);
+        let (slots, objects) = status.recv_timeout(ANSWER_LIMIT).unwrap_or_default();
         let slots = slots.into_iter().map(|slot| SlotStatus {
             slot: slot.slot,
             pid: slot.pid,
             state: slot.state.name(),
         });
-        Status { name: self.name.clone(), slots: slots.collect() }
+        Status { name: self.name.clone(), slots: slots.collect(), objects }
     }
 
     /// Begin to end the cluster, without waiting. What slots still print comes over the control link, then its end.

@@ -45,6 +45,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<objects::Store>()?;
     module.add_class::<objects::HeldReference>()?;
     module.add_class::<objects::Mapped>()?;
+    module.add_function(wrap_pyfunction!(references::travels, module)?)?;
     module.add_class::<room::Gate>()?;
     module.add_class::<session::Session>()?;
     module.add_class::<zygote::Zygote>()?;

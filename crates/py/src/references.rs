@@ -38,6 +38,17 @@ thread_local! {
     static FOUND: RefCell<Vec<Found>> = const { RefCell::new(Vec::new()) };
 }
 
+/// What this thread pickles just now.
+#[pyfunction]
+pub fn travels() -> Option<&'static str> {
+    match TRAVEL.get() {
+        Travel::Elsewhere => None,
+        Travel::Arguments => Some("arguments"),
+        Travel::Result => Some("result"),
+        Travel::Object => Some("object"),
+    }
+}
+
 /// What is pickled meanwhile, in this thread, is for this.
 pub fn travelling<T>(travel: Travel, pickle: impl FnOnce() -> T) -> T {
     struct Before(Travel);

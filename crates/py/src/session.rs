@@ -347,6 +347,13 @@ impl Session {
         node.set_item("name", &status.name)?;
         node.set_item("cpus", self.inner.cpus())?;
         node.set_item("slots", slots)?;
+        let objects = PyDict::new(py);
+        objects.set_item("count", status.objects.objects)?;
+        objects.set_item("memory", status.objects.used)?;
+        objects.set_item("limit", status.objects.limit)?;
+        objects.set_item("disk", status.objects.on_disk)?;
+        objects.set_item("waiting", status.objects.waiting)?;
+        node.set_item("objects", objects)?;
         let all = PyDict::new(py);
         all.set_item("nodes", vec![node])?;
         all.set_item("queued", self.inner.queued())?;

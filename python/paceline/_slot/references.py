@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from paceline._objects import Ref
 
 
+def same(value: Any) -> Any:
+    """What a future was of."""
+    return value
+
+
 def argument(reference: bytes) -> Any:
     """The value (RF-1)."""
     from paceline._objects import store
@@ -32,3 +37,17 @@ def kept(reference: bytes) -> Ref[Any]:
     from paceline._objects import Ref, store
 
     return Ref(store().hold(reference))
+
+
+def value_of(pickled: bytes, buffers: list[bytearray]) -> Any:
+    """As `argument`, where no store is in reach of both sides: the value itself has come."""
+    import _pickle
+
+    return _pickle.loads(pickled, buffers=buffers)
+
+
+def with_value(name: bytes, pickled: bytes, buffers: list[bytearray]) -> Ref[Any]:
+    """As `arrived`, where no store is in reach of both sides."""
+    from paceline._objects import Ref, WithValue
+
+    return Ref(WithValue(name, pickled, buffers))

@@ -56,9 +56,7 @@ class StoreFull(PacelineError):
             hint = "raise object_memory= of connect(), or PACELINE_OBJECT_MEMORY where the node is started"
         else:
             why = f"and moving others to disk failed: {disk}" if disk else "and tasks use what could be moved to disk"
-            message = (
-                f"no room for an object of {amount(size)}: {amount(used)} of {amount(limit)} are in use, {why}"
-            )
+            message = f"no room for an object of {amount(size)}: {amount(used)} of {amount(limit)} are in use, {why}"
             hint = "let go of references that are not needed, or raise object_memory= (PACELINE_OBJECT_MEMORY)"
             if disk:
                 hint += "; TMPDIR says where objects go on disk"
