@@ -1,7 +1,7 @@
 """Bars of objects: 64 MiB that 50 tasks use, by reference, against Ray.
 
-Putting the object is a part of it. Tasks look at a few elements, or read all of it; the bar is on the former, where it is
-the system that counts and not memory. Ray is measured as for actors.
+Putting the object is a part of it. Tasks look at a few elements, or read all of it; the bar is on the former, where it
+is the system that counts and not memory. Ray is measured as for actors.
 """
 
 import contextlib

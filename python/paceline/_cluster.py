@@ -269,8 +269,8 @@ def connect(
 
     While `queue_tasks` tasks (100,000) or `queue_bytes` bytes of arguments (256,000,000) wait to be sent, `submit`
     waits for room. Unread results beyond `result_bytes` (a quarter of this process's memory) are kept on disk.
-    Values that `put` keeps have `object_memory` (a number of bytes, or "8GB"; 30 % of the memory by default); those beyond
-    go to disk, the least recently used first.
+    Values that `put` keeps have `object_memory` (a number of bytes, or "8GB"; 30 % of the memory by default); those
+    beyond go to disk, the least recently used first.
 
     >>> import paceline as pl
     >>> cluster = pl.connect(cpus=1)

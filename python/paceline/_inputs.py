@@ -1,7 +1,7 @@
 """Futures as arguments: a task that starts when what it needs is there.
 
-Owns: the wait for the futures among a call's arguments, wherever they sit. A future that has ended travels as its value;
-of a result that is kept on its node, that is the reference, and so the value does not come by here.
+Owns: the wait for the futures among a call's arguments, wherever they sit. A future that has ended travels as its
+value; of a result that is kept on its node, that is the reference, and so the value does not come by here.
 
 * IN-1: the task is submitted when the last of its inputs has ended, by the callback thread.
 * IN-2: an input that fails or is cancelled ends the task in the same way; it never runs.

@@ -213,10 +213,6 @@ class Results:
     def __next__(self) -> Any: ...
 
 @final
-def travels() -> str | None:
-    """What this thread pickles just now: `arguments`, a `result`, an `object`, or something that we know nothing of."""
-
-@final
 class Objects:
     """The store that this process reaches."""
 
@@ -251,6 +247,7 @@ class Mapped:
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+@final
 class Session:
     """A connection to one cluster."""
 
@@ -447,3 +444,6 @@ def interrupt_thread(thread: int) -> None:
 
 def slot_main(zygote: Zygote, birth: Birth) -> None:
     """Be a slot until told to end. Runs in the forked child, on its main thread."""
+
+def travels() -> str | None:
+    """What this thread pickles just now: `arguments`, a `result`, an `object`, or something that we know nothing of."""

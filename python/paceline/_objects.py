@@ -44,7 +44,8 @@ WAIT = 30.0
 class Ref(_Generic[T]):
     """A reference to a value that is kept on a node. Made by `put`, or by tasks whose results are kept.
 
-    As an argument of a call, also inside of lists and dictionaries, it arrives as the value. `get` gives the value here.
+    As an argument of a call, also inside of lists and dictionaries, it arrives as the value. `get` gives the value
+    here.
 
     >>> import paceline as pl
     >>> with pl.connect(cpus=1):
@@ -129,8 +130,8 @@ if TYPE_CHECKING:
 def get(ref: Any, *, timeout: float | None = None) -> Any:
     """The value of a reference, or a list of the values of several.
 
-    Raises `ObjectLost` if the value is not to be had any more, `OwnerLost` if that is because the program has ended that
-    it belonged to, and `TimeoutError` if it does not come within `timeout` seconds.
+    Raises `ObjectLost` if the value is not to be had any more, `OwnerLost` if that is because the program has ended
+    that it belonged to, and `TimeoutError` if it does not come within `timeout` seconds.
 
     >>> import paceline as pl
     >>> with pl.connect(cpus=1):

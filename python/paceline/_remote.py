@@ -243,11 +243,11 @@ class RemoteFunction(_Generic[P, R]):
         @overload
         def options(self, *, keep: None = None, **options: Unpack[CallOptions]) -> RemoteFunction[P, R]: ...  # noqa: F811
 
-    def options(self, *, keep: bool | None = None, **options: Unpack[CallOptions]) -> RemoteFunction[P, Any]:  # noqa: F811
+    def options(self, *, keep: bool | None = None, **options: Unpack[CallOptions]) -> RemoteFunction[P, Any]:
         """The same function with other options: those of `remote`, and `cluster` to run it on.
 
-        With `keep=True` its results stay on the node where they are made: what comes back is a `Ref`, to be passed on to
-        other tasks, or to be asked for with `get`.
+        With `keep=True` its results stay on the node where they are made: what comes back is a `Ref`, to be passed on
+        to other tasks, or to be asked for with `get`.
 
         >>> import paceline as pl
         >>> with pl.connect(cpus=1):

@@ -94,7 +94,9 @@ impl Mapping {
     pub fn private(file: impl AsFd, size: usize) -> io::Result<Mapping> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new map wherever the kernel has room for it, of a file that does not shrink.
-        let start = unsafe { mmap(std::ptr::null_mut(), size, access, MapFlags::PRIVATE | MapFlags::NORESERVE, file, 0) }?;
+        let start = unsafe {
+            mmap(std::ptr::null_mut(), size, access, MapFlags::PRIVATE | MapFlags::NORESERVE, file, 0)
+        }?;
         Ok(Mapping { start, size })
     }
 

@@ -10,8 +10,8 @@ use crate::service::on_news;
 use crate::slots::Slots;
 use crate::zygote::Zygote;
 use paceline_core::Tick;
-use paceline_core::objects;
 use paceline_core::node::{Effect, Event, Node, Status};
+use paceline_core::objects;
 use paceline_net::clock;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::secure::Secured;
@@ -244,7 +244,11 @@ impl Shell {
             None => Err("this node keeps no logs".into()),
         };
         match question {
-            NodeQuestion::Status => Ok(report::status(&self.core.status(), self.objects.status(), answer(question).ok().as_deref())),
+            NodeQuestion::Status => Ok(report::status(
+                &self.core.status(),
+                self.objects.status(),
+                answer(question).ok().as_deref(),
+            )),
             NodeQuestion::Logs { .. } | NodeQuestion::CleanLogs | NodeQuestion::ProgramLog { .. } => {
                 answer(question)
             }

@@ -60,8 +60,8 @@ pub use paceline_core::client::{
 pub use paceline_macros::{actor, task, worker};
 pub use paceline_node::hardware;
 pub use paceline_proto::{
-    ActorId, Bytes, ClientId, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape,
-    SlotId, Start, StartError, TaskId,
+    ActorId, Bytes, ClientId, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources,
+    Rule, Shape, SlotId, Start, StartError, TaskId,
 };
 pub use pool::PoolPlace;
 pub use pump::Waited;

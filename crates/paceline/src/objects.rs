@@ -139,7 +139,13 @@ impl Objects {
     }
 
     /// Keep these few bytes, if there is room.
-    pub fn put_small(&self, object: ObjectId, bytes: Vec<u8>, inside: Vec<Reference>, wait: Duration) -> Asked {
+    pub fn put_small(
+        &self,
+        object: ObjectId,
+        bytes: Vec<u8>,
+        inside: Vec<Reference>,
+        wait: Duration,
+    ) -> Asked {
         self.inner.ask(|number| ToStore::PutSmall { number, object, bytes, inside, wait })
     }
 

@@ -14,8 +14,8 @@ use paceline_proto::question::{ClientQuestion, NodeQuestion, Question};
 use paceline_proto::work::Command;
 use paceline_proto::{
     ActorId, Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts,
-    FunctionId, Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, ObjectId, OutOfMemory, Part, PinId, PlacementId,
-    ProgramId, Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work, open, work,
+    FunctionId, Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, ObjectId, OutOfMemory, Part, PinId,
+    PlacementId, ProgramId, Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work, open, work,
 };
 use std::path::PathBuf;
 use std::time::Duration;

@@ -7,11 +7,11 @@ use crate::data::{from_postcard, postcard_frame};
 use crate::death::Death;
 use crate::error::Error;
 use crate::frame::Frame;
-use crate::objects::{FromStore, ToStore};
 use crate::ids::{
     ActorId, ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId, ProgramId,
     SlotId,
 };
+use crate::objects::{FromStore, ToStore};
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
 use crate::question::{Answer, ClientQuestion, NodeQuestion, Question};

@@ -30,8 +30,8 @@ pub use bytes::Bytes;
 pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;
 pub use ids::{
-    ActorId, ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, ObjectId, PinId,
-    PlacementId, ProgramId, Seq, SlotId, TaskId, WorkId,
+    ActorId, ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, ObjectId,
+    PinId, PlacementId, ProgramId, Seq, SlotId, TaskId, WorkId,
 };
 pub use placement::{Device, Facts, Rule};
 pub use program::{Start, StartError};

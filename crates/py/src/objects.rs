@@ -109,7 +109,8 @@ fn checked(py: Python<'_>, answer: Answer) -> PyResult<Answer> {
         Answer::Broken => ("ClusterClosed", PyTuple::empty(py)),
         answer => return Ok(answer),
     };
-    let made = py.import(intern!(py, "paceline.errors")).and_then(|errors| errors.getattr(name)?.call1(arguments));
+    let made =
+        py.import(intern!(py, "paceline.errors")).and_then(|errors| errors.getattr(name)?.call1(arguments));
     Err(made.map_or_else(|error| error, PyErr::from_value))
 }
 
@@ -150,9 +151,7 @@ impl Store {
             filling.seal()
         });
         match filled {
-            Ok(memory) => {
-                Ok(HeldReference { held: Arc::new(self.objects.put(object, memory, inside)) })
-            }
+            Ok(memory) => Ok(HeldReference { held: Arc::new(self.objects.put(object, memory, inside)) }),
             Err(error) => {
                 self.objects.abandon(object);
                 Err(error.into())
@@ -161,7 +160,12 @@ impl Store {
     }
 
     /// The value of a reference.
-    fn get<'py>(&self, py: Python<'py>, reference: &[u8], timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        reference: &[u8],
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let content = match self.objects.get(unpacked(reference)?) {
             Ok(content) => content,
             Err(asked) => match answer(py, &asked, crate::waiting::timeout(timeout))? {

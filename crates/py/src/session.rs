@@ -103,7 +103,10 @@ impl Session {
             command,
             variables: Vec::new(),
             name,
-            object_memory: object_memory.map(hardware::size).transpose().map_err(|error| PyValueError::new_err(error.to_string()))?,
+            object_memory: object_memory
+                .map(hardware::size)
+                .transpose()
+                .map_err(|error| PyValueError::new_err(error.to_string()))?,
         };
         let around = Environment { directory, path, variables: variables.clone() };
         let limits = limits(queue_tasks, queue_bytes, result_bytes);

@@ -25,11 +25,17 @@ const SLOTS: usize = 3;
 /// Why a process asked the store something.
 #[derive(Clone, Debug)]
 enum Why {
-    Room { reference: Reference, small: bool, then: Option<u64> },
+    Room {
+        reference: Reference,
+        small: bool,
+        then: Option<u64>,
+    },
     Hold(Reference),
     /// The bytes, for itself or for the call of this number.
     Get(Reference, Option<u64>),
-    Pin { call: u64 },
+    Pin {
+        call: u64,
+    },
     Claim(Reference),
 }
 
@@ -449,7 +455,11 @@ impl World {
                     self.met.results += 1;
                     self.processes[caller].holder.add(reference.object);
                     self.processes[caller].refs.push(reference);
-                    self.ask(caller, Why::Claim(reference), |number| ToStore::Claim { number, pin, reference });
+                    self.ask(caller, Why::Claim(reference), |number| ToStore::Claim {
+                        number,
+                        pin,
+                        reference,
+                    });
                 }
             }
             // The caller hears that its slot has died.
@@ -501,13 +511,21 @@ impl World {
             self.step(false)?;
             let asks = self.processes.iter().any(|process| process.alive && !process.asked.is_empty());
             let sends = self.processes.iter().any(|process| !process.out.is_empty());
-            let hears = (0..self.processes.len()).any(|id| self.processes[id].alive && !self.inbound[id].is_empty());
+            let hears =
+                (0..self.processes.len()).any(|id| self.processes[id].alive && !self.inbound[id].is_empty());
             if round % 50 == 0 {
                 self.let_go_of_everything();
             }
             let dead = self.processes.iter().all(|process| process.alive || process.noticed);
             let holds = self.processes.iter().any(|process| process.alive && !process.refs.is_empty());
-            if !asks && !sends && !hears && dead && !holds && self.calls.is_empty() && self.spilling.is_empty() {
+            if !asks
+                && !sends
+                && !hears
+                && dead
+                && !holds
+                && self.calls.is_empty()
+                && self.spilling.is_empty()
+            {
                 return match self.store.status() {
                     Status { objects: 0, used: 0, on_disk: 0, waiting: 0, .. } => Ok(()),
                     left => Err(format!("SO-2: {left:?}")),

@@ -12,8 +12,7 @@ fn every_seed_keeps_its_promises() {
     let mut met = [0; 7];
     for seed in first..first + number("SIM_SEEDS", 200) {
         let one = run_objects(seed, 4000).unwrap_or_else(|why| panic!("{why}"));
-        let counts =
-            [one.puts, one.gets, one.results, one.deaths, one.spilled, one.refused, one.owners_lost];
+        let counts = [one.puts, one.gets, one.results, one.deaths, one.spilled, one.refused, one.owners_lost];
         met.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
     assert!(met.iter().all(|&count| count > 0), "every case is met: {met:?}");

@@ -107,7 +107,12 @@ fn objects(kept: &Value) -> String {
         (0, _) => "-".to_owned(),
         (count, 0) => format!("{count}: {} of {}", size(number("memory")), size(number("limit"))),
         (count, disk) => {
-            format!("{count}: {} of {}, {} on disk", size(number("memory")), size(number("limit")), size(disk))
+            format!(
+                "{count}: {} of {}, {} on disk",
+                size(number("memory")),
+                size(number("limit")),
+                size(disk)
+            )
         }
     }
 }
