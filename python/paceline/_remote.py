@@ -252,7 +252,7 @@ class RemoteFunction(_Generic[P, R]):
         >>> import paceline as pl
         >>> with pl.connect(cpus=1):
         ...     pl.remote(abs).options(retries=0, priority=5)(-1)
-        ...     numbers = pl.remote(range).options(keep=True).submit(5)
+        ...     numbers = pl.remote(sorted).options(keep=True).submit([7, 3])
         ...     pl.remote(sum)(numbers)
         1
         10

@@ -392,7 +392,7 @@ def test_an_input_that_fails(cluster: pl.Cluster) -> None:
         ended.result()
     with pytest.raises(LookupError, match="no luck"):
         same.submit([ended]).result()
-    with pytest.raises(pl.ArgumentNotSerializable, match="Lock"):
+    with pytest.raises(pl.ArgumentNotSerializable, match="lock"):
         same.submit([filled.submit(1), threading.Lock()]).result()
 
 

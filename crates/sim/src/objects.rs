@@ -5,7 +5,8 @@
 //!
 //! * SO-1: who has a reference gets the bytes, as long as its owner lives: while a process holds it, while a call with it
 //!   is under way, and when a result with it arrives, whatever became of the slot that sent it.
-//! * SO-2: when everybody has let go, nothing is left: no object, no pin, no memory in use.
+//! * SO-2: when everybody has let go, nothing is left but results that were pinned and never sent, because their slot died
+//!   before; and those go with their owner: no object, no pin, no memory in use.
 //! * SO-3: every question is answered once.
 
 use crate::random::Random;
@@ -30,7 +31,8 @@ enum Why {
         small: bool,
         then: Option<u64>,
     },
-    Hold(Reference),
+    /// The slot that runs this call keeps what it got.
+    Hold(Reference, u64),
     /// The bytes, for itself or for the call of this number.
     Get(Reference, Option<u64>),
     Pin {
@@ -94,6 +96,8 @@ struct World {
     called: u64,
     spilling: VecDeque<ObjectId>,
     drawn: u128,
+    /// Results that were pinned by slots that died before they had sent them.
+    unsent: BTreeSet<ObjectId>,
     met: Met,
 }
 
@@ -109,6 +113,7 @@ pub fn run_objects(seed: u64, steps: usize) -> Result<Met, String> {
         called: 0,
         spilling: VecDeque::new(),
         drawn: 0,
+        unsent: BTreeSet::new(),
         met: Met::default(),
     };
     for owner in 1..=2 {
@@ -283,7 +288,8 @@ impl World {
                     call.state = State::Returns(None);
                 }
             }
-            (Why::Hold(_) | Why::Claim(_), FromStore::Held { .. }) => {}
+            (Why::Hold(_, call), FromStore::Held { .. }) => self.count_answer(Some(call)),
+            (Why::Claim(_), FromStore::Held { .. }) => {}
             (Why::Get(reference, call), FromStore::Memory { .. }) => {
                 self.met.gets += 1;
                 self.processes[id].having.insert(reference.object);
@@ -310,7 +316,8 @@ impl World {
     fn on_missing(&mut self, id: usize, why: Why, missing: Missing) -> Result<(), String> {
         let (reference, call) = match why {
             Why::Get(reference, call) => (Some(reference), call),
-            Why::Hold(reference) | Why::Claim(reference) => (Some(reference), None),
+            Why::Hold(reference, call) => (Some(reference), Some(call)),
+            Why::Claim(reference) => (Some(reference), None),
             Why::Pin { .. } | Why::Room { .. } => (None, None),
         };
         let owner = reference.map_or(self.processes[id].owner, |reference| reference.owner);
@@ -435,8 +442,16 @@ impl World {
         let alive = self.processes[slot].alive;
         match call.state {
             State::Travels if alive => {
-                let waits = refs.len();
-                self.calls.get_mut(&number).expect("it is here").state = State::Runs(waits);
+                let keeps: Vec<Reference> =
+                    refs.iter().copied().filter(|_| self.random.percent(30)).collect();
+                let keeps: Vec<Reference> =
+                    keeps.into_iter().filter(|reference| self.keep(slot, *reference)).collect();
+                self.calls.get_mut(&number).expect("it is here").state =
+                    State::Runs(refs.len() + keeps.len());
+                for reference in keeps {
+                    let why = Why::Hold(reference, number);
+                    self.ask(slot, why, |number| ToStore::Hold { number, reference });
+                }
                 for reference in refs {
                     let why = Why::Get(reference, Some(number));
                     self.ask(slot, why, |number| ToStore::Get { number, reference });
@@ -469,8 +484,17 @@ impl World {
         Ok(())
     }
 
+    /// One more reference. True: the store has to know of it.
+    fn keep(&mut self, id: usize, reference: Reference) -> bool {
+        self.processes[id].refs.push(reference);
+        self.processes[id].holder.add(reference.object)
+    }
+
     fn end_call(&mut self, number: u64, caller: usize) {
         let Some(call) = self.calls.remove(&number) else { return };
+        if let State::Pinning(reference, _) = call.state {
+            self.unsent.insert(reference.object);
+        }
         for reference in call.refs {
             let at = self.processes[caller].refs.iter().position(|held| *held == reference);
             if let Some(at) = at {
@@ -526,13 +550,27 @@ impl World {
                 && self.calls.is_empty()
                 && self.spilling.is_empty()
             {
-                return match self.store.status() {
-                    Status { objects: 0, used: 0, on_disk: 0, waiting: 0, .. } => Ok(()),
-                    left => Err(format!("SO-2: {left:?}")),
-                };
+                let left = self.store.status();
+                if left.objects > self.unsent.len() || left.waiting > 0 {
+                    return Err(format!("SO-2: {left:?}"));
+                }
+                return self.end();
             }
         }
         Err("SO-3: it does not come to rest".into())
+    }
+
+    /// Every owner ends.
+    fn end(&mut self) -> Result<(), String> {
+        for id in 0..self.processes.len() {
+            if std::mem::replace(&mut self.processes[id].alive, false) {
+                self.tell(Event::LinkDown(LinkId(id as u64)))?;
+            }
+        }
+        match self.store.status() {
+            Status { objects: 0, used: 0, on_disk: 0, waiting: 0, .. } => Ok(()),
+            left => Err(format!("SO-2: {left:?}")),
+        }
     }
 
     fn let_go_of_everything(&mut self) {
