@@ -56,7 +56,7 @@ command: ## the command line, release build, where the package has it
 	@install -m 755 $(TARGET)/release/paceline $(COMMAND)
 
 programs: $(VENV)/.tools ## the Rust programs that Python tests call
-	$(CARGO) build $(LOCKED) --quiet --target-dir $(TARGET) --workspace --example exports --example connect_to
+	$(CARGO) build $(LOCKED) --quiet --target-dir $(TARGET) --workspace --example exports --example connect_to --example tally
 	$(CARGO) build --quiet --target-dir $(TARGET) --manifest-path examples/rust-shapes/Cargo.toml
 
 wheel: $(VENV)/.tools ## the release wheel, into dist/

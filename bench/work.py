@@ -30,6 +30,27 @@ def count_to(limit: int) -> int:
     return sum(range(limit))
 
 
+def ends(array: Any) -> int:
+    """A receiver that looks at both ends of an array."""
+    return int(array[0]) + int(array[-1])
+
+
+def overwrite(array: Any) -> None:
+    array[:] = 1
+
+
+_made: dict[int, Any] = {}
+
+
+def made(size: int) -> Any:
+    """An array of so many bytes. It is there already, so that only its way back is measured."""
+    import numpy
+
+    if size not in _made:
+        _made[size] = numpy.ones(size, numpy.uint8)
+    return _made[size]
+
+
 def echo(connection: Any) -> None:
     """The far end of the Pipe echo: the floor of what a round trip between two Python processes costs."""
     try:

@@ -18,7 +18,7 @@ from paceline._checks import whole_number
 from paceline._functions import Package, name_of
 from paceline._remote import _Generic
 from paceline._slot import CONSTRUCTOR, objects, rebuild
-from paceline.errors import PoolBroken
+from paceline.errors import ActorDied, PoolBroken
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         min_gpu_memory: int | str | None
         wait: float | None
         timeout: float | None
+        env: Mapping[str, str] | None
         name: str | None
         detached: bool
         restarts: int
@@ -57,7 +58,7 @@ else:
 
 OWN: dict[str, Any] = {"name": None, "detached": False, "restarts": 0, "concurrency": 1, "cluster": None}
 NEEDS = ("cpus", "gpus", "memory", "resources", "placement")
-COMMON = ("cpus", "gpus", "memory", "resources", "placement", "min_gpu_memory", "wait", "timeout")
+COMMON = ("cpus", "gpus", "memory", "resources", "placement", "min_gpu_memory", "wait", "timeout", "env")
 
 
 class ActorClass(_Typed[T]):
@@ -94,7 +95,7 @@ class ActorClass(_Typed[T]):
         try:
             self._awaited(home).call((), {})
             return Actor(home)
-        except PoolBroken as broken:
+        except (PoolBroken, ActorDied) as broken:
             error = _cause(broken)
         raise error
 
@@ -136,7 +137,7 @@ class ActorClass(_Typed[T]):
         if options["detached"]:
             return self._detached(session, payload, name, args, kwargs)
         shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **_common(options)}))
-        needs = {need: shipped[need] for need in NEEDS}
+        needs = {need: shipped[need] for need in (*NEEDS, "env") if need in shipped}
         pool = session.pool(1, eager=True, once=True, restarts=options["restarts"], **needs)
         pool.prepare(payload, name, args, kwargs)
         kind = SavedHome if self._about.saves and options["restarts"] else OwnHome
@@ -197,7 +198,7 @@ class ActorFuture(concurrent.futures.Future[T]):
     def _settle(self, actor: Actor[Any], made: Any) -> None:
         try:
             made.result()
-        except PoolBroken as broken:
+        except (PoolBroken, ActorDied) as broken:
             self.set_exception(_cause(broken))
         except BaseException as error:
             self.set_exception(error)
@@ -210,9 +211,10 @@ class ActorFuture(concurrent.futures.Future[T]):
         return asyncio.wrap_future(self).__await__()
 
 
-def _cause(broken: PoolBroken) -> BaseException:
-    """What the constructor raised, if that is what broke it."""
-    return broken.error if broken.error is not None else broken
+def _cause(broken: PoolBroken | ActorDied) -> BaseException:
+    """What the constructor raised, if that is what broke it; of a detached actor it is the cause."""
+    error = broken.error if isinstance(broken, PoolBroken) else broken.__cause__
+    return error if error is not None else broken
 
 
 def decorated(kind: type, options: dict[str, Any]) -> ActorClass[Any]:

@@ -16,9 +16,11 @@ from paceline.errors import ConnectionFailed, PacelineError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from paceline._cluster import Limits
+    from paceline._files import Wanted
     from paceline._native import Session
 
 
@@ -43,7 +45,14 @@ class Target:
     def __repr__(self) -> str:
         return f"<address {self.address}>"
 
-    def connect(self, directory: str, path: list[str], environment: dict[str, str], limits: Limits) -> Session:
+    def connect(
+        self,
+        directory: str,
+        path: list[str],
+        environment: dict[str, str],
+        files: Callable[[], Wanted],
+        limits: Limits,
+    ) -> Session:
         """A session there. Raises `ConnectionFailed`."""
         from paceline import _native
 
@@ -58,6 +67,7 @@ class Target:
                 path=path,
                 # Its slots and this program reach no store together: references take their values along.
                 environment={**environment, "PACELINE_OBJECTS_BY_VALUE": "yes"},
+                files=files,
                 **limits,
             )
         except _native.Unreached as error:

@@ -16,14 +16,15 @@ from paceline._pickling import Parts, Reach
 from paceline._slot import classes
 
 if TYPE_CHECKING:
+    from paceline._native import Collector
     from paceline._slot.classes import Record
 
 
 class CloudPickler(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
     """Pickles values. Classes go as their definitions, which are made once and kept."""
 
-    def __init__(self, file: BytesIO, reach: Reach | None = None) -> None:
-        super().__init__(file, 5)
+    def __init__(self, file: BytesIO, reach: Reach | None = None, buffers: Collector | None = None) -> None:
+        super().__init__(file, 5, buffers)
         self._parts = Parts(reach)
 
     def reducer_override(self, value: Any) -> Any:

@@ -27,10 +27,11 @@ from paceline.errors import ClusterClosed, NoSuchHardware, NotConnected, Pacelin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, NoReturn, TypedDict
 
     from paceline._address import Target
+    from paceline._files import Code, Wanted
     from paceline._native import Session
     from paceline._status import Status
 
@@ -90,6 +91,10 @@ class Cluster(_Holder):
         self._size: Size = {"gpus": "auto", "memory": "auto", "resources": (), "object_memory": _for_objects(None)}
         self._standing = (1, 0)
         self._surroundings: tuple[str, list[str]] | None = None
+        self._files: tuple[list[str], list[str]] = ([], [])
+        self._env: dict[str, str] = {}
+        self._code: Code | None = None
+        self._code_changes = 0
 
     @property
     def cpus(self) -> int:
@@ -184,7 +189,11 @@ class Cluster(_Holder):
                 if _slot.number is not None:
                     self._session = _nested(directory, path)
                 elif self._target is not None:
-                    self._session = self._target.connect(directory, path, _unset_thread_counts(), self._limits)
+                    from paceline._files import Code
+
+                    code = self._code = Code(self._files)
+                    variables = {**_unset_thread_counts(), **self._env}
+                    self._session = self._target.connect(directory, path, variables, code.wanted, self._limits)
                 else:
                     self._session = self._embedded(directory, path)
                 if self._standing != (1, 0):
@@ -203,7 +212,7 @@ class Cluster(_Holder):
                 command=zygote_command(),
                 directory=directory,
                 path=path,
-                environment=_unset_thread_counts(),
+                environment={**_unset_thread_counts(), **self._env},
                 **self._limits,
                 **self._size,
             )
@@ -213,8 +222,16 @@ class Cluster(_Holder):
     def _refresh(self) -> None:
         """Tell slots if the directory or `sys.path` has changed since they were told."""
         surroundings = _surroundings()
-        if surroundings != self._surroundings and self._session is not None:
-            self._session.refresh(*surroundings)
+        session = self._session
+        if session is None:
+            return
+        moved = surroundings != self._surroundings
+        if self._code is not None and (moved or self._code.has_grown()):
+            session.refresh_files()
+            self._code_changes += 1
+            moved = True
+        if moved:
+            session.refresh(*surroundings, self._code_changes)
             self._surroundings = surroundings
 
     def _close(self) -> int:
@@ -244,6 +261,8 @@ def connect(
     name: str | None = None,
     password: str | None = None,
     key_file: str | os.PathLike[str] | None = None,
+    files: Iterable[str | os.PathLike[str]] = (),
+    env: Mapping[str, str] | None = None,
     queue_tasks: int | None = None,
     queue_bytes: int | None = None,
     result_bytes: int | None = None,
@@ -267,6 +286,10 @@ def connect(
     is how much memory tasks may have together: a number of bytes, `"5GB"`, `"auto"` or `"unlimited"`; by default
     what this process may use.
 
+    `files` names what tasks read on other machines: files, patterns (`"data/*.csv"`) and whole folders, by their paths
+    below the working directory; tasks find them at the same paths. Modules of your own go there by themselves. `env`
+    are variables of the environment that every task finds set.
+
     While `queue_tasks` tasks (100,000) or `queue_bytes` bytes of arguments (256,000,000) wait to be sent, `submit`
     waits for room. Unread results beyond `result_bytes` (a quarter of this process's memory) are kept on disk.
     Values that `put` keeps have `object_memory` (a number of bytes, or "8GB"; 30 % of the memory by default); those
@@ -284,6 +307,8 @@ def connect(
         "result_bytes": _at_least("result_bytes", result_bytes, 0),
     }
     standing = (whole_number("weight", weight, least=1), whole_number("priority", priority))
+    named = _named_files(files)
+    variables = checked_variables(env)
     address = address or os.environ.get("PACELINE_ADDRESS") or None
     if _slot.number is None and address is not None:
         from paceline._address import Target
@@ -295,7 +320,9 @@ def connect(
                 hint="leave them out, or the address (and unset PACELINE_ADDRESS) to run inside this program",
             )
         target = Target(address, name, password, None if key_file is None else os.fspath(key_file))
-        return _opened(Cluster(1, name, limits, target), standing)
+        cluster = Cluster(1, name, limits, target)
+        cluster._files, cluster._env = named, variables
+        return _opened(cluster, standing)
     if password is not None or key_file is not None:
         raise PacelineError(
             "password= and key_file= are for a cluster at an address, and none was given",
@@ -308,6 +335,7 @@ def connect(
     else:
         cpus = whole_number("cpus", cpus, least=1)
     cluster = Cluster(cpus, name, limits)
+    cluster._env = variables
     if (gpus, memory, resources, object_memory) != (None,) * 4:
         from paceline._placement import custom_resources
 
@@ -350,6 +378,27 @@ def _for_objects(memory: int | str | None) -> str | None:
     if memory is None:
         return os.environ.get("PACELINE_OBJECT_MEMORY") or None
     return memory if isinstance(memory, str) else str(whole_number("object_memory", memory, least=0))
+
+
+def _named_files(files: Iterable[str | os.PathLike[str]]) -> tuple[list[str], list[str]]:
+    """What `files=` names. On this machine tasks find it where it is, but it has to be there. A slot has it already."""
+    if not files or _slot.number is not None:
+        return [], []
+    from paceline._named_files import resolve
+
+    return resolve(files)
+
+
+def checked_variables(env: Mapping[str, str] | None) -> dict[str, str]:
+    """What `env=` gives. Raises `TypeError` or `ValueError` if it cannot be."""
+    if not env:
+        return {}
+    for name, value in env.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"env= takes names and values as text, not {name!r}: {value!r}")
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError(f"env= has what no variable can be: {name!r}: {value!r}")
+    return dict(env)
 
 
 def _at_least(name: str, value: int | None, least: int) -> int | None:
@@ -468,15 +517,22 @@ def _sendable(texts: Any) -> list[str]:
 
 
 def _unset_thread_counts() -> dict[str, str]:
-    """How many threads a task may use is its slot's to say, where the user has not."""
-    return {name: "1" for name in _slot.THREAD_COUNTS if name not in os.environ}
+    """How many threads a task may use is its slot's to say, where the user has not: without a value."""
+    return {name: "" for name in _slot.THREAD_COUNTS if name not in os.environ}
 
 
 def _nested(directory: str, path: list[str]) -> Session:
     """The session of the slot that this process is. How many threads a task may use, its slot finds out itself."""
     from paceline._native import Session
 
-    return Session.nested(directory, path, dict.fromkeys(_slot.THREAD_COUNTS, "1"))
+    return Session.nested(directory, path, dict.fromkeys(_slot.THREAD_COUNTS, ""), _wanted)
+
+
+def _wanted() -> Wanted:
+    """What tasks of this slot need on other machines, if it is the client's own machine. Rarely asked."""
+    from paceline._files import Code
+
+    return Code().wanted()
 
 
 def _slot_cpus() -> int:

@@ -104,7 +104,7 @@ def encode(function: object, reach: Reach) -> bytes:
     if isinstance(function, (FunctionType, type)):
         reference = function_reference(function)
         if reference is not None:
-            return REFERENCE + "\0".join(reference).encode()
+            return by_name(*reference)
     file = BytesIO()
     try:
         Pickler(file, reach).dump(function)
@@ -121,6 +121,11 @@ def encode(function: object, reach: Reach) -> bytes:
         from paceline._explain import explain_function
 
         raise explain_function(function, name_of(function), error) from error
+
+
+def by_name(module: str, name: str) -> bytes:
+    """The bytes of a function that every slot can import."""
+    return REFERENCE + f"{module}\0{name}".encode()
 
 
 def name_of(function: object) -> str:

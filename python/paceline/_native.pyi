@@ -10,6 +10,7 @@ from typing import Any, Self, final
 
 from typing_extensions import disjoint_base
 
+from paceline._files import Wanted
 from paceline._future import Future
 
 __version__: str
@@ -151,6 +152,9 @@ class Pool:
         """Node, slot, and whether it has run all standing calls."""
     def ready(self, count: int, timeout: float | None) -> bool:
         """Wait until so many slots are there and have run all standing calls. Raises what has broken the pool."""
+    def ended(self, timeout: float | None = None) -> bool:
+        """Wait until the pool has ended. Raises what has broken it; of one that was closed, `ClusterClosed` or
+        `CancelledError`."""
     def join(self, timeout: float | None = None) -> bool:
         """Wait until nothing runs or waits in the pool; after `finish`, until its slots are given back, too."""
     def host(self, actor: bytes, *, name: str | None = None, about: bytes = ..., program: str | None = None) -> None:
@@ -283,13 +287,16 @@ class Session:
         directory: str,
         path: Sequence[str],
         environment: dict[str, str],
+        files: Callable[[], Wanted] | None,
         queue_tasks: int | None,
         queue_bytes: int | None,
         result_bytes: int | None,
     ) -> Session:
         """Connect to the cluster at an address. Raises `Unreached`."""
     @staticmethod
-    def nested(directory: str, path: Sequence[str], environment: dict[str, str]) -> Session:
+    def nested(
+        directory: str, path: Sequence[str], environment: dict[str, str], files: Callable[[], Wanted] | None
+    ) -> Session:
         """The session of this slot, for tasks that submit tasks."""
     def function(
         self,
@@ -307,6 +314,7 @@ class Session:
         timeout: float | None,
         priority: int,
         program: str | None = None,
+        env: Sequence[tuple[str, str]] = ...,
     ) -> Function:
         """A function of this program, or with `program` one that the Rust program of this path exports."""
     def group(
@@ -355,6 +363,7 @@ class Session:
         memory: int,
         resources: Sequence[tuple[str, float]],
         placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
+        env: Sequence[tuple[str, str]] = ...,
     ) -> Pool:
         """At most so many slots with state of their own.
 
@@ -364,8 +373,11 @@ class Session:
         """
     def set_standing(self, weight: int, priority: int) -> None:
         """How much this program counts when there is not enough for all."""
-    def refresh(self, directory: str, path: Sequence[str]) -> None:
-        """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped."""
+    def refresh(self, directory: str, path: Sequence[str], files: int) -> None:
+        """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped; `files`
+        is how often the files of the code have changed."""
+    def refresh_files(self) -> None:
+        """Look at the files of the code again, and deliver what is new where others were delivered."""
     def status(self) -> dict[str, Any]: ...
     def cluster_status(self) -> str:
         """How a cluster at an address stands, as its head tells it: JSON. Raises `Unreached`."""
@@ -419,6 +431,25 @@ def current() -> tuple[int, int, int] | None:
     """Task, attempt and slot, inside a task."""
 
 @final
+@final
+class Collector:
+    """Collects large buffers while a value is pickled: the `buffer_callback` of a pickler."""
+
+    def __call__(self, /, buffer: object) -> bool: ...
+    def clear(self) -> None: ...
+
+@final
+class Memory:
+    """A large buffer that has come, to read and write."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Apart:
+    """Bytes that are pickled as a large buffer."""
+
+    def __reduce_ex__(self, protocol: int, /) -> tuple[object, tuple[object]]: ...
+
 class Beside:
     """A call that goes on beside others in its slot. Its answer may come from any thread, once."""
 

@@ -24,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CellType, CodeType, FunctionType, ModuleType
     from typing import Any, Literal
+
+    from paceline._native import Collector
 else:
     from paceline._names import CodeType
     from paceline._slot.rebuild import CellType, FunctionType
@@ -39,41 +41,53 @@ class Unfit(Exception):
     """Our pickler meets something that is for cloudpickle to do."""
 
 
-def dumps(value: object, root: Literal["args", "call", "result", "value"] | None = None) -> bytes:
+def dumps(
+    value: object,
+    root: Literal["args", "call", "result", "value"] | None = None,
+    buffers: Collector | None = None,
+) -> bytes:
     """Pickle a value that plain pickle cannot, or raise the error that names the part to blame.
 
     `root` says what the value is: the tuple of arguments (`args`), that tuple with the keywords (`call`),
-    what a function returned (`result`), or a single argument (`value`).
+    what a function returned (`result`), or a single argument (`value`). `buffers` collects large buffers, which
+    are not in the pickle then.
     """
     try:
         if plainly and root == "result":
             _pickle.dumps(value, 5)
-        return encode(value)
+        return encode(value, buffers)
     except Exception as error:
+        # A batch of a stream sends what came before the value to blame.
+        salvage = getattr(type(value), "_pl_salvage", None)
+        salvaged: bytes | None = salvage(value) if salvage is not None else None
+        if salvaged is not None:
+            return salvaged
         from paceline._explain import explain
 
         raise explain(value, error, root) from error
 
 
-def encode(value: object) -> bytes:
+def encode(value: object, buffers: Collector | None = None) -> bytes:
     """Pickle a value by our own pickler, or else by cloudpickle. Raises whatever the latter raises."""
     file = BytesIO()
     try:
-        Pickler(file).dump(value)
+        Pickler(file, buffers=buffers).dump(value)
     except Exception:
         # Whatever went wrong, cloudpickle has the last word on it.
         from paceline._cloudpickling import CloudPickler
 
+        if buffers is not None:
+            buffers.clear()
         file = BytesIO()
-        CloudPickler(file).dump(value)
+        CloudPickler(file, buffers=buffers).dump(value)
     return file.getvalue()
 
 
 class Pickler(_pickle.Pickler):
     """The C pickler, with functions by value. With a `reach` it pickles a function, and raises `Unfit` at a class."""
 
-    def __init__(self, file: BytesIO, reach: Reach | None = None) -> None:
-        super().__init__(file, 5)
+    def __init__(self, file: BytesIO, reach: Reach | None = None, buffers: Collector | None = None) -> None:
+        super().__init__(file, 5, buffer_callback=buffers)
         self._parts = Parts(reach)
         self._classes = reach is None
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         retry_on: tuple[str, ...]
         timeout: float | None
         priority: int
+        env: Mapping[str, str] | None
 
     class Decorator(Protocol):
         """What `remote` with options is."""
@@ -87,6 +88,7 @@ DEFAULTS: Options = {
     "retry_on": ("slot", "node"),
     "timeout": None,
     "priority": 0,
+    "env": None,
 }
 FOR_CLASSES = {"name", "detached", "restarts", "concurrency", "cluster"}
 CAUSES = ("slot", "node", "timeout", "error", "memory")
@@ -408,9 +410,10 @@ def remote(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     A task that takes more than its `memory`, with all it has started, is ended (`OutOfMemory`). `retries` is how often
     it runs again for the causes in `retry_on`: `"slot"` and `"node"` (the process or machine was lost; these two by
     default), `"timeout"`, `"error"` for its own exceptions, and `"memory"` for having taken too much. `timeout` is how
-    many seconds one run may take. `priority` puts it before others
-    (higher goes first). For a class there are `name`, `detached`, `restarts` and `concurrency` instead of the
-    options about running again (see `ActorClass.options`).
+    many seconds one run may take. `priority` puts it before others (higher goes first). `env` are variables of the
+    environment, set before anything of yours is imported: tasks with other variables run in processes of their own.
+    For a class there are `name`, `detached`, `restarts` and `concurrency` instead of the options about running again
+    (see `ActorClass.options`).
 
     >>> import paceline as pl
     >>> @pl.remote(retries=0)
@@ -484,6 +487,7 @@ def _checked(options: dict[str, Any]) -> Options:
         "retry_on": _causes(options["retry_on"]),
         "timeout": _seconds(options["timeout"]),
         "priority": whole_number("priority", options["priority"]),
+        "env": _cluster.checked_variables(options["env"]) or None,
     }
 
 
@@ -524,6 +528,9 @@ def shipped(options: Options) -> dict[str, Any]:
     """The options as the core takes them, all hashable."""
     plain: dict[str, Any] = dict(options)
     gpu_memory, placement = plain.pop("min_gpu_memory"), plain["placement"]
+    variables = plain.pop("env")
+    if variables:
+        plain["env"] = tuple(sorted(variables.items()))
     plain["memory"] = plain["memory"] or 0
     plain["resources"] = tuple((plain["resources"] or {}).items())
     if placement is not None or gpu_memory is not None:

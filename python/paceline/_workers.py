@@ -13,8 +13,8 @@ import threading
 
 from paceline import _cluster, _remote
 from paceline._checks import whole_number
-from paceline._functions import name_of
-from paceline._slot import REFERENCE, work
+from paceline._functions import by_name, name_of
+from paceline._slot import work
 from paceline._slot.work import Call
 from paceline.errors import HistoryFull
 
@@ -284,7 +284,7 @@ class WorkerPool:
 
 
 def _payload(name: str) -> bytes:
-    return REFERENCE + f"{work.__name__}\0{name}".encode()
+    return by_name(work.__name__, name)
 
 
 def _arguments(items: Iterable[Any]) -> Iterator[tuple[Any, ...]]:

@@ -152,9 +152,7 @@ class _Process:
         deadline = time.monotonic() + limit
         while True:
             if time.monotonic() > deadline:
-                os.kill(self._process.pid, signal.SIGABRT)  # with the stacks of its threads
-                time.sleep(0.5)
-                self._hear(noise)
+                self._abort(noise)
                 raise TimeoutError
             ready, _, _ = select.select([self._reading, noise], [], [], 0.5)
             if noise in ready:
@@ -169,6 +167,15 @@ class _Process:
                     return
             elif self._process.poll() is not None:
                 return  # something that it started still holds the pipe
+
+    def _abort(self, noise: int) -> None:
+        """End it with the stacks of its threads, and hear all of them."""
+        os.kill(self._process.pid, signal.SIGABRT)
+        deadline = time.monotonic() + 10
+        while self._process.poll() is None and time.monotonic() < deadline:
+            select.select([noise], [], [], 0.05)
+            self._hear(noise)
+        self._hear(noise)
 
     def _hear(self, noise: int) -> None:
         try:

@@ -3,6 +3,7 @@
 A module of its own, so that slots import it and nothing of pytest.
 """
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -291,3 +292,30 @@ def huge(_item: Any) -> bytes:
 
 def endless(_item: Any) -> Any:
     return (number for number in iter(int, 1))
+
+
+def stop_here(directory: str) -> str:
+    new = os.path.join(directory, "new")
+    with open(new, "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(new, os.path.join(directory, "pid"))
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return "went on"
+
+
+class Stopping:
+    """An actor that stops its process."""
+
+    def stop(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(60)
+
+    def fine(self) -> str:
+        return "fine"
+
+
+class StoppingLater(Stopping):
+    async def stop(self) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        await asyncio.sleep(60)

@@ -444,6 +444,43 @@ def test_the_exception_of_a_generator_comes_in_its_place(cluster: pl.Cluster) ->
         Counter().failing.submit()
 
 
+class Mixed:
+    """Streams with a value in the middle that cannot be sent."""
+
+    closed = 0
+
+    def plain(self, before: int) -> Iterator[Any]:
+        try:
+            yield from range(before)
+            yield threading.Lock()
+            yield "never"
+        finally:
+            self.closed += 1
+
+
+class AsyncMixed(Mixed):
+    async def later(self, before: int) -> Any:
+        try:
+            for number in range(before):
+                yield number
+            yield threading.Lock()
+        finally:
+            await asyncio.sleep(0)
+            self.closed += 1
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 30])
+def test_values_come_before_one_that_cannot_be_sent(cluster: pl.Cluster, before: int) -> None:
+    first, second = pl.remote(cpus=0)(Mixed)(), pl.remote(cpus=0)(AsyncMixed)()
+    for stream, actor in ((first.plain(before), first), (second.later(before), second)):
+        for number in range(before):
+            assert next(stream) == number
+        with pytest.raises(pl.ResultNotSerializable, match="lock"):
+            next(stream)
+        assert list(stream) == []
+        wait_until(lambda actor=actor: actor.closed == 1, "the generator to close")  # type: ignore[misc]
+
+
 def test_coroutines_overlap(cluster: pl.Cluster) -> None:
     actor = Async()
     waiting = [actor.wait.submit(number) for number in range(100)]

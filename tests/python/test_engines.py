@@ -1,7 +1,10 @@
 """One map, many engines: the same results, the same order, the same exceptions."""
 
+import importlib.util
+import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
@@ -10,7 +13,11 @@ import paceline as pl
 from paceline import engines
 from support import assert_nothing_left, run_script
 
-ENGINES = ["serial", "threads", "processes", "cluster"]
+SERIAL = ["serial", "for_loop", "generator_expression", "generator_function", "list_comprehension", "map", "starmap"]
+ELSEWHERE = ["processes", "multiprocessing", "joblib", "cluster"]
+if importlib.util.find_spec("dask"):
+    ELSEWHERE.append("dask")
+ENGINES = [*SERIAL, "threads", *ELSEWHERE]
 
 
 class Mine(Exception):
@@ -69,7 +76,7 @@ def test_progress(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.endswith("abs: 20/20 (100 %)\n")
 
 
-@pytest.mark.parametrize("engine", ["processes", "cluster"])
+@pytest.mark.parametrize("engine", ELSEWHERE)
 def test_what_cannot_be_sent(engine: str) -> None:
     with pytest.raises(pl.ArgumentNotSerializable):
         pl.map(id, [threading.Lock()], engine=engine)
@@ -80,9 +87,57 @@ def test_what_cannot_be_sent(engine: str) -> None:
         pl.map(lambda _: lock, [1], engine=engine)
 
 
-def test_auto_is_the_cluster() -> None:
-    import os
+def test_the_same_call_runs_anywhere_by_name_only() -> None:
+    """Serially in this very process, on several cores, and on the cluster."""
 
+    def where(x: int) -> tuple[int, int]:
+        return x * x, os.getpid()
+
+    for engine in ENGINES:
+        found = pl.map(where, range(8), engine=engine, chunksize=1)
+        assert [value for value, _ in found] == [0, 1, 4, 9, 16, 25, 36, 49]
+        assert (os.getpid() in {process for _, process in found}) == (engine in (*SERIAL, "threads"))
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "cluster"])
+def test_a_number_of_cpus(engine: str) -> None:
+    def where(_: int) -> tuple[int, int]:
+        return os.getpid(), threading.get_ident()
+
+    found = pl.map(where, range(12), engine=engine, chunksize=1, cpus=3)
+    assert 1 <= len(set(found)) <= 3
+    assert len(set(pl.map(where, range(12), engine=engine, chunksize=1, cpus=1))) == 1
+
+
+def test_a_number_of_cpus_for_the_cluster() -> None:
+    with pytest.raises(ValueError, match=r"there is one already: leave cpus away, or say it to connect\(cpus=...\)"):
+        pl.map(abs, [1], cpus=3)
+    run_script(
+        """
+        import paceline as pl
+        from paceline import _cluster
+
+        assert pl.map(abs, [-1], cpus=3) == [1]
+        assert _cluster.current().cpus == 3
+        """
+    ).ok()
+    for wrong, error in ((0, ValueError), (1.5, TypeError)):
+        with pytest.raises(error, match="cpus must be"):
+            pl.map(abs, [1], engine="serial", cpus=wrong)  # type: ignore[arg-type]
+
+
+def test_a_process_of_multiprocessing_that_dies_is_an_error() -> None:
+    with pytest.raises(BrokenProcessPool, match="ended with exit code 3"):
+        pl.map(lambda x: os._exit(3), range(4), engine="multiprocessing", cpus=2)
+
+
+@pytest.mark.skipif("dask" in ENGINES, reason="it is")
+def test_an_engine_that_is_not_installed() -> None:
+    with pytest.raises(ImportError, match="dask"):
+        pl.map(abs, [1], engine="dask")
+
+
+def test_auto_is_the_cluster() -> None:
     assert pl.map(lambda _: os.getppid(), [1]) != [os.getppid()]
 
 
@@ -114,7 +169,7 @@ def test_an_engine_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "constant" in engines.names()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["serial", "threads", *ELSEWHERE])
 def test_a_script_without_a_guard_runs_once(engine: str) -> None:
     done = run_script(
         f"""

@@ -30,6 +30,8 @@ EXAMPLES: list[Exception] = [
     errors.UnknownEncoding("message", hint="install it"),
     errors.DamagedData("message"),
     errors.PickleRefused(),
+    errors.FilesNotDelivered("message", hint="free some room"),
+    errors.NoSuchFiles("message"),
     errors.RemoteError("mine.Error", "text", hint="why"),
     errors.RemoteTraceback("text"),
 ]

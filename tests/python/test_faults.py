@@ -33,9 +33,15 @@ SPARES = 1
 SECONDS = 5.0
 
 
+STOPPED_LIMIT = "100ms"
+
+
 @pytest.fixture(scope="module")
 def shared() -> Iterator[pl.Cluster]:
-    with pl.connect(cpus=CPUS) as cluster:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PACELINE_STOPPED_LIMIT", STOPPED_LIMIT)
+        cluster = pl.connect(cpus=CPUS)
+    with cluster:
         wait_until(lambda: len(slots(cluster)) == CPUS + SPARES, "all slots")
         yield cluster
 
@@ -208,7 +214,8 @@ def deaths() -> dict[str, Fault]:
         "os._exit": killed(faulty.hard_exit, exit_code=5, signal=None),
         "kill of the group": killed(faulty.kill_group, exit_code=None, signal=signal.SIGKILL),
     }
-    for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM):
+    # One that only stops it is ended when it has stood still for too long.
+    for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGSTOP):
         found[number.name] = killed(faulty.kill_by(number), exit_code=None, signal=number)
     return {f"{name}, {how}": fault for name, both in found.items() for how, fault in both.items()}
 

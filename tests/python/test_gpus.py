@@ -92,6 +92,47 @@ def test_the_gpus_are_known_before_user_code_is_imported(tmp_path: Path) -> None
     assert done.stdout == "('0,1', 'PCI_BUS_ID')\n('', 'PCI_BUS_ID')\n"
 
 
+def test_an_actor_sees_its_gpus_before_its_class_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "gpu_class.py").write_text(
+        textwrap.dedent(
+            """
+            import os
+            SEEN = os.environ.get("CUDA_VISIBLE_DEVICES")
+
+            class Learner:
+                def seen(self):
+                    return SEEN, os.environ.get("CUDA_VISIBLE_DEVICES")
+            """
+        )
+    )
+    done = run_script(
+        f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import paceline as pl
+        import gpu_class
+        pl.connect(cpus=2)
+        two, one, none = (pl.remote(cpus=0, gpus=gpus)(gpu_class.Learner)() for gpus in (2, 1, 0))
+        print(two.seen(), one.seen(), none.seen())
+        """,
+        env={"PACELINE_FAKE_GPUS": "3"},
+    ).ok()
+    assert done.stdout == "('0,1', '0,1') ('2', '2') ('', '')\n"
+
+
+def test_what_an_actor_had_is_free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without waiting for any heartbeat, which come every two seconds."""
+    with gpus(monkeypatch, "1"):
+        kind = pl.remote(cpus=4, gpus=1)(OnGpu)
+        kind()  # nobody keeps it, so it ends
+        began = time.monotonic()
+        for _ in range(4):
+            actor = kind()
+            assert actor.built_with == "0"
+            pl.destroy(actor)
+        assert time.monotonic() - began < 8
+
+
 def test_parts_of_a_gpu_are_shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with gpus(monkeypatch, "2"):
         halves = pl.remote(gpus=0.5)(together).starmap([(str(tmp_path), 4)] * 4)
@@ -189,3 +230,53 @@ def test_small_gpus_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
         assert pl.remote(gpus=1, min_gpu_memory="12GB")(seen)() in ("0", "1")
         with pytest.raises(pl.NoResources, match="GPU"):
             pl.remote(gpus=1, min_gpu_memory="24GB")(seen)()
+
+
+class OnGpu:
+    """A worker that says which GPU it has."""
+
+    def __init__(self) -> None:
+        self.built_with = seen()
+
+    def run(self, folder: str, count: int) -> tuple[str | None, int]:
+        found = together(folder, count)
+        assert found[0] == self.built_with
+        return found
+
+    def die(self) -> None:
+        os.kill(os.getpid(), 9)
+
+
+def test_a_pool_has_a_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with gpus(monkeypatch, "3"), pl.WorkerPool(OnGpu, gpus=1) as pool:
+        pool.wait_for_workers(3, timeout=20)
+        found = pool.map([(str(tmp_path), 3)] * 3)
+        assert sorted(text for text, _ in found if text) == ["0", "1", "2"]
+        os.kill(found[0][1], 9)
+        (tmp_path / "again").mkdir()
+        again = pool.map([(str(tmp_path / "again"), 3)] * 3)
+        assert sorted(text for text, _ in again if text) == ["0", "1", "2"], "the new one has the GPU of the old"
+        assert len({pid for _, pid in again} - {pid for _, pid in found}) == 1
+        assert pool.workers == 3
+
+
+def test_two_pools_share_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with (
+        gpus(monkeypatch, "1"),
+        pl.WorkerPool(OnGpu, slots=1, gpus=0.5) as first,
+        pl.WorkerPool(OnGpu, slots=1, gpus=0.5) as second,
+    ):
+        both = [pool.submit(str(tmp_path), 2) for pool in (first, second)]
+        assert [future.result(20)[0] for future in both] == ["0", "0"]
+
+
+def test_pools_and_actors_pass_over_small_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with gpus(monkeypatch, "2x16GB"):
+        with pl.WorkerPool(OnGpu, gpus=1, min_gpu_memory="12GB") as pool:
+            assert pool.map([(str(tmp_path), 1)])[0][0] in ("0", "1")
+        with pl.WorkerPool(OnGpu, gpus=1, min_gpu_memory="24GB") as pool, pytest.raises(pl.NoResources, match="GPU"):
+            pool.map([(str(tmp_path), 1)])
+        with pl.Executor(1, gpus=1, min_gpu_memory="24GB") as executor, pytest.raises(pl.NoResources, match="GPU"):
+            executor.submit(seen).result(20)
+        with pytest.raises(pl.NoResources, match="GPU"):
+            pl.remote(gpus=1, min_gpu_memory="24GB")(OnGpu)()

@@ -14,6 +14,7 @@ import pytest
 import joblib_cases
 import paceline as pl
 import paceline.joblib
+from support import wait_until
 
 pytestmark = pytest.mark.filterwarnings("default")  # joblib's and scikit-learn's own are not ours to answer for
 
@@ -82,7 +83,4 @@ def test_no_file_is_left_behind(cluster: pl.Cluster, tmp_path: Path) -> None:
     with joblib.parallel_config("paceline", n_jobs=2, temp_folder=str(tmp_path)):
         found = joblib.Parallel()(joblib.delayed(joblib_cases.what_it_is)(array) for _ in range(4))
     assert {name for name, _, _ in found} == {"memmap"}
-    deadline = time.monotonic() + 10
-    while list(tmp_path.rglob("*.pkl")) and time.monotonic() < deadline:
-        time.sleep(0.05)  # joblib's own process removes them
-    assert list(tmp_path.rglob("*.pkl")) == []
+    wait_until(lambda: not list(tmp_path.rglob("*.pkl")), "joblib's own process to remove its files")

@@ -168,13 +168,19 @@ def test_a_map_waits_for_all_and_raises_the_first_error(cluster: pl.Cluster, tmp
 
 def test_callbacks_are_called_before_the_result_is_ready(cluster: pl.Cluster) -> None:
     said: list[Any] = []
+    called, go_on = threading.Event(), threading.Event()
 
     def tell(value: Any) -> None:
-        time.sleep(0.05)
+        called.set()
+        assert go_on.wait(20)
         said.append((value, threading.current_thread() is threading.main_thread()))
 
     with pl.Pool(2) as pool:
-        assert pool.apply_async(abs, (-3,), callback=tell).get(20) == 3
+        held = pool.apply_async(abs, (-3,), callback=tell)
+        assert called.wait(20)
+        assert not held.ready()
+        go_on.set()
+        assert held.get(20) == 3
         assert said == [(3, False)]
         result = pool.map_async(abs, [-1, -2], callback=tell)
         result.wait(20)
@@ -259,11 +265,12 @@ class NoteIn:
         return note(self.path, item)
 
 
-def test_states(cluster: pl.Cluster) -> None:
+def test_states(cluster: pl.Cluster, tmp_path: Path) -> None:
     pool = pl.Pool(1)
     with pytest.raises(ValueError, match="still running"):
         pool.join()
-    result = pool.apply_async(time.sleep, (0.3,))
+    gate = tmp_path / "gate"
+    result = pool.apply_async(hold, (str(gate),))
     pool.close()
     for method in (pool.apply, pool.apply_async):
         with pytest.raises(ValueError, match="Pool not running"):
@@ -273,6 +280,8 @@ def test_states(cluster: pl.Cluster) -> None:
             each(abs, [1])
     with pytest.raises(ValueError, match="Pool not running"):
         pool.__enter__()
+    assert not result.ready()
+    gate.touch()
     pool.join()
     assert result.ready()
     pool.terminate()

@@ -51,6 +51,7 @@ pub const TABLE: &[Setting] = &[
         "",
         "bytes of objects that a node keeps in memory, as in 8G; empty: 30 % of what it has",
     ),
+    row("stopped_limit", "30s", "a slot that was stopped (SIGSTOP) for this long is ended; 0: never"),
     row("spin_us", "20", "how long both ends look at a socket before they sleep, in microseconds"),
 ];
 

@@ -12,6 +12,7 @@ pub mod node;
 pub mod objects;
 #[cfg(test)]
 mod random;
+pub mod segments;
 pub mod slot;
 pub mod time;
 

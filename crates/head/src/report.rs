@@ -81,10 +81,13 @@ fn program(work: &WorkStatus, names: &Names) -> Value {
         let (exit_code, signal, reason) = match end {
             End::Died { cause: DeathCause::Exit(code), out_of_memory: false } => (Some(code), None, "exit"),
             End::Died { cause: DeathCause::Exit(code), .. } => (Some(code), None, "memory"),
-            End::Died { cause: DeathCause::Signal(signal), out_of_memory: false } => {
-                (None, Some(signal), "signal")
+            End::Died {
+                cause: DeathCause::Signal(signal) | DeathCause::Stopped(signal),
+                out_of_memory: false,
+            } => (None, Some(signal), "signal"),
+            End::Died { cause: DeathCause::Signal(signal) | DeathCause::Stopped(signal), .. } => {
+                (None, Some(signal), "memory")
             }
-            End::Died { cause: DeathCause::Signal(signal), .. } => (None, Some(signal), "memory"),
             End::Died { cause: DeathCause::NodeLost | DeathCause::TimedOut, .. } | End::NodeLost => {
                 (None, None, "node-lost")
             }

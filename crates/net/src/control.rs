@@ -112,7 +112,7 @@ impl<M: Carries> Inbox<M> {
 
     /// The same, of what is sealed.
     fn fill_sealed(&mut self, socket: impl AsFd, tls: &mut Tls) -> io::Result<usize> {
-        match tls.receive(socket, self.decoder.room())? {
+        match tls.receive(socket, |bytes| self.decoder.feed(bytes))? {
             Got::Bytes { .. } => Ok(1),
             Got::Nothing => Err(io::ErrorKind::WouldBlock.into()),
             Got::Closed => Ok(0),
@@ -382,6 +382,7 @@ mod tests {
             total: Resources::cpus(1),
             own: true,
             devices: Devices::default(),
+            files: None,
         }
     }
 

@@ -20,9 +20,11 @@ pub mod reap;
 pub mod scratch;
 pub mod sealed;
 pub mod secure;
+pub mod segments;
 pub mod signalfd;
 pub mod signals;
 pub mod spin;
+pub mod store;
 pub mod tcp;
 pub mod watch;
 

@@ -4,17 +4,24 @@
 //! * LK-2: a half-read frame belongs to the link, so an interrupted reader loses nothing.
 //! * LK-3: bytes go out in the order they were queued.
 //! * LK-4: a link without TLS pays nothing for those that have it.
+//! * LK-5: payloads with parts outside of them are translated here: what is named over the link are ranges of segments if
+//!   the other end is on this machine, else the bytes follow the frame. Without such payloads this costs nothing.
 
 use crate::kept::Kept;
 use crate::secure::tls::Got;
 use crate::secure::{Secured, Tls};
+use crate::segments::{self, Exchange, Kick, Outgoing, Told};
 use crate::spin;
 use bytes::BufMut;
-use paceline_proto::frame::{self, Decoder, Frame};
+use paceline_proto::data::Parcel;
+use paceline_proto::frame::{self, Decoder, Frame, INLINE, Segment};
+use paceline_proto::lending::{self, Lending};
+use paceline_proto::parts::is_parted;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
@@ -25,6 +32,9 @@ const KEEP_BUFFER: usize = 1 << 20;
 
 /// Room for a frame of so many bytes is made of large pages.
 const LONG: usize = 4 << 20;
+
+/// What a frame's body has beside a payload, at most.
+const READ_ALONG: usize = 4096;
 
 /// Have the kernel make this memory of large pages, where it can: one at a time takes longer than to fill them.
 fn large_pages(room: &mut [MaybeUninit<u8>]) {
@@ -59,12 +69,22 @@ pub struct Link {
     peer_cpu: u16,
     /// How large the room for received bytes was when the kernel was last told what to make it of.
     told: usize,
+    /// The other end is on this machine.
+    near: bool,
+    /// What goes out between the bytes of `out`, and where: it is before the byte of that place.
+    beside: VecDeque<(usize, Outgoing)>,
+    /// Memory that the two ends lend each other, once they do.
+    exchange: Option<Box<Exchange>>,
+    kick: Option<Kick>,
+    /// Nothing more is to be read: this end could not take what was sent.
+    unusable: bool,
 }
 
 impl Link {
     pub fn new(connection: impl Into<Secured>) -> Link {
         let Secured { socket, tls, .. } = connection.into();
-        Link {
+        let near = tls.is_none() && sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX);
+        let mut link = Link {
             socket: Arc::new(Kept::new(socket)),
             tls,
             decoder: Decoder::default(),
@@ -72,7 +92,29 @@ impl Link {
             sent: 0,
             peer_cpu: u16::MAX,
             told: 0,
+            near,
+            beside: VecDeque::new(),
+            exchange: None,
+            kick: None,
+            unusable: false,
+        };
+        if near && segments::given_up() {
+            let _ = Lending::Plain.encode(&mut link.out);
         }
+        link
+    }
+
+    /// Have this called when something is to be said over the link that nobody waits for.
+    pub fn on_something_to_say(&mut self, kick: Kick) {
+        if self.near {
+            segments::prepare();
+        }
+        self.kick = Some(kick);
+    }
+
+    fn exchange(&mut self) -> &mut Exchange {
+        let kick = &self.kick;
+        self.exchange.get_or_insert_with(|| Box::new(Exchange::new(kick.clone())))
     }
 
     /// The socket, for a thread that waits on it while others use the link.
@@ -87,18 +129,27 @@ impl Link {
 
     /// Read once what is there.
     pub fn receive(&mut self) -> io::Result<Received> {
+        if self.unusable {
+            return Ok(Received::Closed);
+        }
+        if self.tls.is_none() && self.decoder.place().is_some() {
+            return self.receive_in_place();
+        }
         let room = self.decoder.room();
         if room.capacity() >= LONG && room.capacity() != self.told {
             self.told = room.capacity();
             large_pages(room.spare_capacity_mut());
         }
         if let Some(tls) = &mut self.tls {
-            return Ok(match tls.receive(&self.socket, room)? {
+            return Ok(match tls.receive(&self.socket, |bytes| self.decoder.feed(bytes))? {
                 Got::Bytes { more: true } => Received::More,
                 Got::Bytes { more: false } => Received::All,
                 Got::Nothing => Received::Nothing,
                 Got::Closed | Got::Reset => Received::Closed,
             });
+        }
+        if self.near {
+            return self.receive_near();
         }
         let spare = room.spare_capacity_mut();
         let wanted = spare.len();
@@ -115,13 +166,157 @@ impl Link {
         }
     }
 
+    /// Descriptors may come with the bytes.
+    fn receive_near(&mut self) -> io::Result<Received> {
+        let room = self.decoder.room();
+        let spare = room.spare_capacity_mut();
+        let wanted = spare.len();
+        match segments::receive(&self.socket, spare) {
+            Ok(came) if came.count == 0 && wanted > 0 => Ok(Received::Closed),
+            Ok(came) => {
+                // SAFETY: the kernel has just filled so many bytes of the spare capacity.
+                unsafe { room.advance_mut(came.count) };
+                // The kernel stops at a descriptor, whatever is behind it.
+                let more = came.count == wanted || came.descriptor.is_some() || came.lost;
+                if let Some(descriptor) = came.descriptor {
+                    self.exchange().on_descriptor(descriptor);
+                }
+                Ok(if more { Received::More } else { Received::All })
+            }
+            Err(error) => without_bytes(error),
+        }
+    }
+
+    /// What comes next belongs to a part of a payload, and goes straight there.
+    #[inline(never)]
+    fn receive_in_place(&mut self) -> io::Result<Received> {
+        let Some((place, missing)) = self.decoder.place() else { return Ok(Received::Nothing) };
+        if place.is_empty() && missing >= LONG {
+            large_pages(place.spare_capacity_mut());
+        }
+        let spare = &mut place.spare_capacity_mut()[..missing];
+        match recv(&self.socket, spare, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Ok(Received::Closed),
+            Ok((_, count)) => {
+                // SAFETY: the kernel has just filled so many bytes of the spare capacity.
+                unsafe { place.set_len(place.len() + count) };
+                self.decoder.placed(count);
+                Ok(Received::More)
+            }
+            Err(error) => without_bytes(error),
+        }
+    }
+
     /// The next whole frame among what was read.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, paceline_proto::Error> {
-        let frame = self.decoder.next_frame()?;
-        if let Some(frame) = &frame {
-            self.peer_cpu = frame.cpu;
+        while let Some(frame) = self.decoder.next_frame()? {
+            if frame.kind != lending::KIND {
+                self.peer_cpu = frame.cpu;
+                return Ok(Some(frame));
+            }
+            self.on_lending(&frame)?;
+            if self.unusable {
+                return Ok(None);
+            }
         }
-        Ok(frame)
+        Ok(None)
+    }
+
+    /// The next message, with payloads as they are in this process (LK-5).
+    pub fn next_message<M: Parcel>(&mut self) -> Result<Option<M>, paceline_proto::Error> {
+        let Some(mut frame) = self.next_frame()? else { return Ok(None) };
+        let (entries, inline) = (std::mem::take(&mut frame.segments), std::mem::take(&mut frame.inline));
+        let mut message = M::decode(frame)?;
+        if !entries.is_empty() || message.any_payload(|payload| is_parted(payload)) {
+            self.adopt(&mut message, &entries, inline)?;
+        }
+        Ok(Some(message))
+    }
+
+    #[inline(never)]
+    fn adopt<M: Parcel>(
+        &mut self,
+        message: &mut M,
+        entries: &[Segment],
+        inline: Vec<Vec<u8>>,
+    ) -> Result<(), paceline_proto::Error> {
+        let mut payloads = message.payloads();
+        let (Some(payload), None) = (payloads.next(), payloads.next()) else {
+            return Err(paceline_proto::Error::Malformed { what: "parts" });
+        };
+        *payload = Exchange::adopt(self.exchange.as_deref(), payload, entries, inline)?;
+        Ok(())
+    }
+
+    fn on_lending(&mut self, frame: &Frame) -> Result<(), paceline_proto::Error> {
+        if !self.near {
+            return Err(paceline_proto::Error::Kind { found: frame.kind });
+        }
+        if let Told::NoRoom(why) = self.exchange().on_lending(Lending::decode(frame)?)? {
+            // What was sent cannot be read, so it is as if it had not come: over another link, which begins by saying
+            // that segments are of no use here, it is sent again.
+            segments::give_up(why);
+            self.unusable = true;
+            let _ = shutdown(&self.socket, Shutdown::Both);
+        }
+        Ok(())
+    }
+
+    /// Append a message (LK-5). One whose frame would be too long is refused.
+    pub fn put<M: Parcel>(&mut self, message: &M) -> Result<(), paceline_proto::Error> {
+        if !message.any_payload(|payload| is_parted(payload)) {
+            return message.encode_with(&[], &mut self.out);
+        }
+        self.put_parted(message)
+    }
+
+    #[inline(never)]
+    fn put_parted<M: Parcel>(&mut self, message: &M) -> Result<(), paceline_proto::Error> {
+        // All or nothing: one that alone is too long is refused before others have gone.
+        if message.any_payload(|payload| payload.len() > frame::MAX_BODY - READ_ALONG) {
+            let (length, limit) = (frame::MAX_BODY as u64, (frame::MAX_BODY - READ_ALONG) as u64);
+            return Err(paceline_proto::Error::TooLarge { length, limit });
+        }
+        for (one, payload) in message.apart() {
+            let Some(parts) = segments::parts_of(&payload) else {
+                one.encode_with(&[], &mut self.out)?;
+                continue;
+            };
+            self.say_what_is_due();
+            let mut entries = Vec::with_capacity(parts.len());
+            let mut bodies = Vec::new();
+            for part in parts.iter() {
+                let lent = if self.near { self.exchange().lend(part) } else { None };
+                let Some((entry, first)) = lent else {
+                    let length = part.len() as u64;
+                    entries.push(Segment { segment: 0, flags: INLINE, offset: 0, length });
+                    bodies.push(part.clone());
+                    continue;
+                };
+                if let Some((announced, descriptor)) = first {
+                    self.beside.push_back((self.out.len(), descriptor));
+                    announced.encode(&mut self.out)?;
+                }
+                entries.push(entry);
+            }
+            let begin = self.out.len();
+            one.encode_with(&entries, &mut self.out)?;
+            // It need not be the first that is sent.
+            frame::stamp_cpu(&mut self.out[begin..], spin::current_cpu());
+            let end = self.out.len();
+            self.beside.extend(bodies.into_iter().map(|part| (end, Outgoing::Body(part, 0))));
+        }
+        Ok(())
+    }
+
+    /// Append what is to be said of memory that was lent.
+    fn say_what_is_due(&mut self) {
+        let Some(exchange) = &self.exchange else { return };
+        if exchange.is_pending() {
+            for said in exchange.take() {
+                let _ = said.encode(&mut self.out);
+            }
+        }
     }
 
     /// Where to append frames to be sent.
@@ -140,14 +335,21 @@ impl Link {
     /// How many bytes wait to be sent.
     pub fn pending(&self) -> usize {
         let sealed = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
-        self.out.len() - self.sent + usize::from(sealed)
+        let due = self.exchange.as_ref().is_some_and(|exchange| exchange.is_pending());
+        self.out.len() - self.sent + self.beside.len() + usize::from(sealed) + usize::from(due)
     }
 
     /// Send what the socket takes. Says whether everything went. A closed peer takes everything: its end is told by
     /// reading, after what it still had to say.
     pub fn flush(&mut self) -> io::Result<bool> {
+        if self.exchange.is_some() {
+            self.say_what_is_due();
+        }
         if self.sent == 0 {
             frame::stamp_cpu(&mut self.out, spin::current_cpu());
+        }
+        if !self.beside.is_empty() && !self.flush_beside()? {
+            return Ok(false);
         }
         if self.tls.is_some() {
             return self.flush_sealed();
@@ -181,12 +383,80 @@ impl Link {
         }
     }
 
+    /// Send what has something beside it, up to where there is none any more.
+    #[inline(never)]
+    fn flush_beside(&mut self) -> io::Result<bool> {
+        loop {
+            // A descriptor goes with the bytes up to the next thing beside them.
+            let end = self.beside.get(1).map_or(self.out.len(), |(next, _)| *next);
+            let Some((at, outgoing)) = self.beside.front_mut() else { return Ok(true) };
+            if self.sent < *at {
+                let piece = &self.out[self.sent..*at];
+                match send_piece(&self.socket, self.tls.as_deref_mut(), piece)? {
+                    Some(count) => self.sent += count,
+                    None => return Ok(false),
+                }
+                continue;
+            }
+            match outgoing {
+                Outgoing::Body(part, done) => {
+                    let bytes = &part.bytes()[*done..];
+                    match send_piece(&self.socket, self.tls.as_deref_mut(), bytes)? {
+                        Some(count) => *done += count,
+                        None => return Ok(false),
+                    }
+                    if *done < part.len() {
+                        continue;
+                    }
+                }
+                Outgoing::Descriptor(memory) => {
+                    let piece = &self.out[self.sent..end];
+                    match segments::send(&self.socket, piece, (**memory).as_fd()) {
+                        Ok(count) => self.sent += count,
+                        Err(Errno::AGAIN) => return Ok(false),
+                        Err(Errno::INTR) => continue,
+                        Err(Errno::PIPE | Errno::CONNRESET) => self.sent = end,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            }
+            self.beside.pop_front();
+        }
+    }
+
     fn all_sent(&mut self) {
         self.sent = 0;
         self.out.clear();
         if self.out.capacity() > KEEP_BUFFER {
             self.out = Vec::new();
         }
+    }
+}
+
+/// Send some of these bytes, sealed if need be. None: the socket takes no more for now. A closed peer takes everything.
+fn send_piece(socket: &Kept, tls: Option<&mut Tls>, bytes: &[u8]) -> io::Result<Option<usize>> {
+    if let Some(tls) = tls {
+        let count = tls.seal(bytes)?;
+        let all = tls.flush(socket)?;
+        return Ok((count > 0 || all).then_some(count));
+    }
+    loop {
+        match send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => return Ok(Some(count)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(Errno::PIPE | Errno::CONNRESET) => return Ok(Some(bytes.len())),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// What a look at the socket gave that gave no bytes.
+fn without_bytes(error: Errno) -> io::Result<Received> {
+    match error {
+        Errno::AGAIN | Errno::INTR => Ok(Received::Nothing),
+        Errno::CONNRESET | Errno::PIPE => Ok(Received::Closed),
+        error => Err(error.into()),
     }
 }
 

@@ -28,6 +28,11 @@ struct Fields {
     timed_out: AtomicU64,
     /// The highest number of a guest that has called.
     guests: AtomicU64,
+    /// When the call that began at `limited` has had its time.
+    limited: AtomicU64,
+    ends_at: AtomicU64,
+    /// When the first of those that go on beside it has had its, or a moment before; 0 if none of them has so much only.
+    beside: AtomicU64,
     calls: [GuestFields; MOST_GUESTS as usize],
 }
 
@@ -91,6 +96,28 @@ impl Page {
     pub fn begin(&self, call: Seq, now: u64) {
         self.fields().since.store(now, Ordering::Relaxed);
         self.fields().running.store(call.0, Ordering::Release);
+    }
+
+    /// The call that began then may run until this time. Said only of calls that may not run on for ever.
+    pub fn limit(&self, since: u64, ends_at: u64) {
+        self.fields().ends_at.store(ends_at, Ordering::Relaxed);
+        self.fields().limited.store(since, Ordering::Release);
+    }
+
+    /// The same of the first of the calls that go on beside it.
+    pub fn limit_beside(&self, ends_at: Option<u64>) {
+        self.fields().beside.store(ends_at.unwrap_or(0), Ordering::Release);
+    }
+
+    /// Until when those of the calls may run that have begun and may run only so long. For who knows that the slot stands
+    /// still: otherwise it has changed before it was read.
+    pub fn ends_at(&self) -> Option<u64> {
+        let running =
+            self.running().is_some() || self.guests().iter().any(|(_, running, _)| running.is_some());
+        let limited = running && self.fields().limited.load(Ordering::Acquire) == self.since();
+        let own = limited.then(|| self.fields().ends_at.load(Ordering::Relaxed));
+        let beside = Some(self.fields().beside.load(Ordering::Acquire)).filter(|at| *at > 0);
+        own.into_iter().chain(beside).min()
     }
 
     /// The call that was running is over.
@@ -211,6 +238,24 @@ mod tests {
         theirs.give_up_guest();
         assert_eq!(ours.guests(), [(MOST_GUESTS, Some(Seq(7)), Seq(0))]);
         assert!(ours.gave_up());
+    }
+
+    #[test]
+    fn a_call_that_may_run_only_so_long() {
+        let (ours, memory) = Page::create().unwrap();
+        let theirs = Page::open(memory).unwrap();
+        theirs.begin(Seq(4), 99);
+        assert_eq!(ours.ends_at(), None);
+        theirs.limit(99, 150);
+        assert_eq!(ours.ends_at(), Some(150));
+        theirs.end(Seq(4));
+        assert_eq!(ours.ends_at(), None, "it is over");
+        theirs.begin(Seq(5), 120);
+        assert_eq!(ours.ends_at(), None, "it is another");
+        theirs.limit_beside(Some(130));
+        assert_eq!(ours.ends_at(), Some(130));
+        theirs.limit_beside(None);
+        assert_eq!(ours.ends_at(), None);
     }
 
     #[test]

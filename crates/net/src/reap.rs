@@ -26,6 +26,20 @@ pub fn first_dead() -> Option<Pid> {
     Pid::from_raw(pid)
 }
 
+/// A child that was stopped, and by which signal; or none, if it was let go on. Each time it is said once.
+pub fn next_stopped() -> Option<(Pid, Option<i32>)> {
+    // SAFETY: the structure is plain memory that the call fills; zeroes say that nothing is new.
+    let (pid, code, status) = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WSTOPPED | libc::WCONTINUED | libc::WNOHANG;
+        if libc::waitid(libc::P_ALL, 0, &mut info, options) != 0 {
+            return None;
+        }
+        (info.si_pid(), info.si_code, info.si_status())
+    };
+    Some((Pid::from_raw(pid)?, (code == libc::CLD_STOPPED).then_some(status)))
+}
+
 /// Reap this child if it has ended.
 pub fn reap(child: Pid) -> Option<Reaped> {
     let mut status = 0;
@@ -56,6 +70,25 @@ pub fn reap_inherited(process: impl AsFd) {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn a_stop_is_told_once_and_so_is_its_end() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        // Other tests have children, too.
+        let next = || loop {
+            match next_stopped() {
+                Some((stopped, signal)) if stopped == pid => return signal,
+                _ => std::thread::yield_now(),
+            }
+        };
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        assert_eq!(next(), Some(libc::SIGSTOP));
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+        assert_eq!(next(), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_child_is_reaped_once() {

@@ -19,6 +19,8 @@ pub(crate) enum News {
     Gone(SlotId, DeathCause),
     /// A data connection has said which lease it is for.
     Opened(OwnedFd, LeaseId),
+    /// A link to the store has ended.
+    StoreLeft,
 }
 
 /// Something a slot printed. It may be much, so who tells it waits until it is taken.

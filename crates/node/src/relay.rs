@@ -20,18 +20,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// Pass a data connection on to the node at these addresses.
-pub(crate) fn pass_on(client: OwnedFd, lease: LeaseId, addresses: Vec<Address>) {
+pub(crate) fn pass_on(client: OwnedFd, kind: Kind, lease: LeaseId, addresses: Vec<Address>) {
     tokio::spawn(async move {
-        if let Err(error) = pass_bytes_on(client, lease, &addresses).await {
+        if let Err(error) = pass_bytes_on(client, kind, lease, &addresses).await {
             tracing::warn!(%error, ?addresses, "a data connection could not be passed on");
         }
     });
 }
 
-async fn pass_bytes_on(client: OwnedFd, lease: LeaseId, addresses: &[Address]) -> io::Result<()> {
+async fn pass_bytes_on(client: OwnedFd, kind: Kind, lease: LeaseId, addresses: &[Address]) -> io::Result<()> {
     let mut client = TcpStream::from_std(std::net::TcpStream::from(client))?;
     let mut node = reach(addresses).await?;
-    node.write_all(&Header { kind: Kind::Relayed, id: lease.0 }.encode()).await?;
+    node.write_all(&Header { kind, id: lease.0 }.encode()).await?;
     tokio::io::copy_bidirectional(&mut client, &mut node).await?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What is asked of the node from outside.
 
+use crate::store::Store;
 use paceline_core::node::{Config, Status};
 use paceline_core::objects;
 use paceline_net::secure::Secured;
@@ -38,12 +39,15 @@ pub struct Options {
     pub printed: Option<Printing>,
     /// How many bytes objects may have in memory.
     pub object_memory: u64,
+    /// Where what clients bring is kept; none if there is nobody who could bring anything.
+    pub store: Option<Store>,
 }
 
 pub(crate) enum Request {
     Head(Secured),
     Offer(OwnedFd),
     Opened(OwnedFd, LeaseId, Way),
+    Store(OwnedFd, LeaseId, Way),
     Status(Box<dyn FnOnce(Status, objects::Status) + Send>),
     Objects(Secured),
     Leave(Duration),
@@ -72,6 +76,12 @@ impl Handle {
     /// is still to be read. False: the node has ended.
     pub fn offer_opened(&self, connection: OwnedFd, lease: LeaseId, way: Way) -> bool {
         self.requests.send(Request::Opened(connection, lease, way)).is_ok()
+    }
+
+    /// Somebody opened a connection to the node's store under this lease. What follows the header is still to be read.
+    /// False: the node has ended.
+    pub fn offer_store(&self, connection: OwnedFd, lease: LeaseId, way: Way) -> bool {
+        self.requests.send(Request::Store(connection, lease, way)).is_ok()
     }
 
     /// A process that has objects, or wants them, is at the other end of this connection. False: the node has ended.

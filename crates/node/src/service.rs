@@ -39,11 +39,12 @@ impl Service {
                     Some(Request::Head(connection)) => shell.on_head_connection(connection),
                     Some(Request::Offer(connection)) => shell.on_offer(connection),
                     Some(Request::Opened(connection, lease, way)) => shell.on_opened(connection, lease, way),
+                    Some(Request::Store(connection, lease, way)) => shell.on_store(connection, lease, way),
                     Some(Request::Objects(connection)) => shell.on_objects(connection),
                     Some(Request::Status(answer)) => {
                         let (slots, objects) = shell.status();
                         answer(slots, objects);
-                    },
+                    }
                     Some(Request::Leave(within)) => shell.step(Event::Leave { within }),
                     Some(Request::Close) | None => {
                         closing = Some(clock::now() + SLOTS_LIMIT.as_nanos() as u64);
@@ -56,6 +57,7 @@ impl Service {
                 () = alarm::reached(shell.wake()) => shell.on_alarm(),
                 () = alarm::reached(shell.memory_wake()) => shell.on_memory_wake(),
                 () = alarm::reached(shell.limits_wake()) => shell.on_limits_wake(),
+                () = alarm::reached(shell.store_wake()) => shell.on_store_wake(),
                 // The head has taken something; there may be room for output again.
                 () = shell.head_drained(), if !shell.takes_output() => {}
             }

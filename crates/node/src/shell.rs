@@ -10,12 +10,13 @@ use crate::service::on_news;
 use crate::slots::Slots;
 use crate::zygote::Zygote;
 use paceline_core::Tick;
-use paceline_core::node::{Effect, Event, Node, Status};
+use paceline_core::node::{Effect, Event, Node, Status, StoreOf};
 use paceline_core::objects;
 use paceline_net::clock;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::secure::Secured;
 use paceline_proto::control::{HeadToNode, NodeToHead, SlotToNode, ZygoteToNode};
+use paceline_proto::open::Kind;
 use paceline_proto::question::{Answer, NodeQuestion};
 use paceline_proto::{
     Death, DeathCause, LeaseId, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError, Way,
@@ -31,6 +32,8 @@ use tokio::task::{JoinHandle, JoinSet};
 const ENOUGH: usize = 256 << 10;
 /// How long the zygote may take to end when the node does.
 const ZYGOTE_LIMIT: Duration = Duration::from_millis(500);
+/// How often clients that may have gone are looked for.
+const TIDY_EVERY: Duration = Duration::from_millis(500);
 /// How long the last messages to the head may take then.
 const FAREWELL: Duration = Duration::from_millis(300);
 
@@ -57,6 +60,8 @@ pub(crate) struct Shell {
     look_at: u64,
     /// When to look next at slots that have limits.
     look_at_limits: u64,
+    /// When to look next for clients that have gone.
+    tidy_at: Option<u64>,
     closed: bool,
 }
 
@@ -93,6 +98,7 @@ impl Shell {
             wake: None,
             look_at: 0,
             look_at_limits: 0,
+            tidy_at: None,
             closed: false,
         }
     }
@@ -179,6 +185,36 @@ impl Shell {
         self.step(Event::Connection { connection: self.offered, lease, way });
     }
 
+    /// A connection to the store has said which lease it is for.
+    pub(crate) fn on_store(&mut self, connection: OwnedFd, lease: LeaseId, way: Way) {
+        match (self.core.store_of(lease), &self.options.store) {
+            (StoreOf::Here { client, secret }, Some(store)) => {
+                let desk = self.desk.clone();
+                let secret = way.is_sealed().then_some(secret);
+                store.serve(connection, client, secret, move || {
+                    let _ = desk.tell(News::StoreLeft);
+                });
+            }
+            (StoreOf::There(addresses), _) => {
+                // Over a unix socket it would be taken for one that is not sealed.
+                let far = addresses.iter().filter(|address| !address.is_unix()).cloned().collect();
+                relay::pass_on(connection, Kind::Store, lease, far);
+            }
+            (StoreOf::Here { .. }, None) | (StoreOf::Nobody, _) => opening::refuse_lease((connection, way)),
+        }
+    }
+
+    /// When to look for clients that have gone. Never while all of them are there.
+    pub(crate) fn store_wake(&self) -> Option<u64> {
+        self.tidy_at
+    }
+
+    pub(crate) fn on_store_wake(&mut self) {
+        let Some(store) = &self.options.store else { return };
+        store.tidy(|client| self.core.serves(client));
+        self.tidy_at = store.has_orphans().then(|| clock::now() + TIDY_EVERY.as_nanos() as u64);
+    }
+
     pub(crate) fn on_alarm(&mut self) {
         self.wake = None;
         self.step(Event::Tick);
@@ -204,6 +240,7 @@ impl Shell {
                     self.step(Event::Exited { slot, death });
                 }
             }
+            News::StoreLeft => self.tidy_at = Some(clock::now()),
             News::Opened(connection, lease) => self.on_opened(connection, lease, Way::Unix),
         }
     }
@@ -269,6 +306,11 @@ impl Shell {
                 self.step(Event::Forked { slot, pid });
             }
             ZygoteToNode::Exited { slot, cause, peak, .. } => self.slots.on_exited(slot, cause, peak),
+            ZygoteToNode::Stopped { slot, signal } => {
+                let ends_at = self.slots.call_ends_at(slot).map(Tick);
+                self.step(Event::Stopped { slot, signal, ends_at });
+            }
+            ZygoteToNode::Continued { slot } => self.step(Event::Continued { slot }),
         }
     }
 
@@ -330,11 +372,17 @@ impl Shell {
             }
             Effect::Kill { slot } => self.slots.kill(slot),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
+            Effect::EndStopped { slot, signal, timed_out } => {
+                self.slots.end_stopped(
+                    slot,
+                    if timed_out { DeathCause::TimedOut } else { DeathCause::Stopped(signal) },
+                );
+            }
             Effect::Exceeded { slot, used, limit } => self.slots.end_for_limit(slot, used, limit),
             Effect::Confine { slot, limit } => self.slots.confine(slot, limit),
             Effect::Relay { connection, lease, addresses } => {
                 if let Some((client, _)) = self.connections.remove(&connection) {
-                    relay::pass_on(client, lease, addresses);
+                    relay::pass_on(client, Kind::Relayed, lease, addresses);
                 }
             }
             Effect::Refuse { connection } => {
@@ -378,7 +426,13 @@ impl Shell {
 
     fn start_program(&mut self, program: ProgramId, start: &Start) -> Option<Event> {
         self.zygotes += 1;
-        match Zygote::start_program(self.zygotes, start, &self.desk) {
+        let mut start = start.clone();
+        if start.command.is_empty() {
+            // The client's own, with other variables.
+            start.command.clone_from(&self.options.command);
+            start.variables.splice(0..0, self.options.variables.iter().cloned());
+        }
+        match Zygote::start_program(self.zygotes, &start, &self.desk) {
             Ok(zygote) => {
                 self.programs.insert(program, zygote);
                 None
@@ -419,6 +473,10 @@ impl Shell {
             self.ending.spawn(zygote.end(ZYGOTE_LIMIT));
         }
         while self.ending.join_next().await.is_some() {}
+        if let Some(store) = self.options.store.take() {
+            // No slot is left that could be in the way.
+            let _ = tokio::task::spawn_blocking(move || store.close()).await;
+        }
         while let Ok(news) = news.try_recv() {
             on_news(&mut self, news, printed);
         }

@@ -35,6 +35,8 @@ struct Slot {
     killed: bool,
     /// It was ended for want of memory.
     short: Option<OutOfMemory>,
+    /// What its end is to be called if it was ended for standing still.
+    stopped: Option<DeathCause>,
     /// What it may have, and the group that holds it to that.
     limit: Option<u64>,
     group: Option<Group>,
@@ -97,6 +99,7 @@ impl Slots {
             pid: None,
             killed: false,
             short: None,
+            stopped: None,
             limit: None,
             group: None,
             peak: 0,
@@ -146,13 +149,13 @@ impl Slots {
                 OutOfMemory::Yes(MemoryUse { peak: peak.max(slot.peak), limit })
             }
             Some(exceeded) => exceeded,
-            None if slot.killed => OutOfMemory::No,
+            None if slot.killed || slot.stopped.is_some() => OutOfMemory::No,
             None => match slot.exceeded_group() {
                 Some(memory) => OutOfMemory::Exceeded(memory),
                 None => self.memory.verdict(cause, slot.peak),
             },
         };
-        let cause = if slot.page.gave_up() { DeathCause::TimedOut } else { cause };
+        let cause = if slot.page.gave_up() { DeathCause::TimedOut } else { slot.stopped.unwrap_or(cause) };
         Some(Death { cause, out_of_memory, running: slot.page.running(), finished: slot.page.finished() })
     }
 
@@ -202,6 +205,20 @@ impl Slots {
         let Some(pid) = slot.pid else { return };
         slot.short = Some(OutOfMemory::Exceeded(MemoryUse { peak: used, limit }));
         tracing::warn!(slot = %id, used, limit, "a slot has more memory than it may, so it is ended");
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+
+    /// When the call that runs has had its time, if it has so much only.
+    pub(crate) fn call_ends_at(&self, id: SlotId) -> Option<u64> {
+        self.slots.get(&id)?.page.ends_at()
+    }
+
+    /// Kill it because it stands still; its end is to be called that.
+    pub(crate) fn end_stopped(&mut self, id: SlotId, cause: DeathCause) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(pid) = slot.pid else { return };
+        slot.stopped = Some(cause);
+        tracing::warn!(slot = %id, ?cause, "a slot was stopped and stands still, so it is ended");
         let _ = kill_process_group(pid, Signal::KILL);
     }
 

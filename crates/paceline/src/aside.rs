@@ -11,7 +11,9 @@
 use crate::session::generation;
 use paceline_core::client::Outcome;
 use paceline_net::scratch::{self, Scratch};
+use paceline_net::segments::{flatten, unflatten};
 use paceline_proto::Bytes;
+use paceline_proto::parts::carried;
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -68,6 +70,8 @@ pub(crate) struct Large {
     aside: Arc<Aside>,
     /// What the bytes are the bytes of.
     form: fn(Bytes) -> Outcome,
+    /// How much memory it takes while it is there.
+    length: usize,
     place: Mutex<Place>,
 }
 
@@ -93,13 +97,14 @@ impl Aside {
     /// Keep an outcome. One that is beyond the budget is added to `excess`.
     pub fn store(self: &Arc<Aside>, outcome: Outcome, excess: &mut Excess) -> Stored {
         let (form, bytes): (fn(Bytes) -> Outcome, _) = match outcome {
-            Outcome::Value(bytes) if bytes.len() >= LARGE => (Outcome::Value, bytes),
-            Outcome::Raised(bytes) if bytes.len() >= LARGE => (Outcome::Raised, bytes),
+            Outcome::Value(bytes) if carried(&bytes) >= LARGE => (Outcome::Value, bytes),
+            Outcome::Raised(bytes) if carried(&bytes) >= LARGE => (Outcome::Raised, bytes),
             small => return Stored(Inner::Small(small)),
         };
-        let length = bytes.len();
+        let length = carried(&bytes);
         let before = self.in_memory.fetch_add(length, Ordering::Relaxed);
-        let large = Arc::new(Large { aside: self.clone(), form, place: Mutex::new(Place::Memory(bytes)) });
+        let place = Mutex::new(Place::Memory(bytes));
+        let large = Arc::new(Large { aside: self.clone(), form, length, place });
         if before + length > self.budget() {
             excess.bytes += length;
             excess.results.push(Arc::downgrade(&large));
@@ -252,7 +257,7 @@ impl Large {
             Place::Disk { offset, length } => (*offset, *length),
         };
         match self.aside.get(offset, length) {
-            Ok(bytes) => (self.form)(bytes.into()),
+            Ok(bytes) => (self.form)(unflatten(bytes)),
             Err(error) => {
                 let reason = format!("it was set aside on disk and cannot be read again: {error}");
                 Outcome::Unsendable(reason.into())
@@ -263,10 +268,11 @@ impl Large {
     fn move_to_disk(&self) -> io::Result<()> {
         let mut place = self.place.lock();
         if let Place::Memory(bytes) = &*place {
-            let length = bytes.len();
-            let offset = self.aside.put(bytes)?;
+            let flat = flatten(bytes);
+            let length = flat.len();
+            let offset = self.aside.put(&flat)?;
             *place = Place::Disk { offset, length };
-            self.aside.in_memory.fetch_sub(length, Ordering::Relaxed);
+            self.aside.in_memory.fetch_sub(self.length, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -275,7 +281,7 @@ impl Large {
 impl Drop for Large {
     fn drop(&mut self) {
         match self.place.get_mut() {
-            Place::Memory(bytes) => drop(self.aside.in_memory.fetch_sub(bytes.len(), Ordering::Relaxed)),
+            Place::Memory(_) => drop(self.aside.in_memory.fetch_sub(self.length, Ordering::Relaxed)),
             Place::Disk { offset, length } => self.aside.give_back(*offset, *length),
         }
     }

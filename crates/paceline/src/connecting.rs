@@ -22,6 +22,7 @@ use paceline_proto::{DeathCause, LeaseId, LeaseSecret, NodeId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The first wait before something is tried again, and the longest.
@@ -121,7 +122,13 @@ impl State {
 
     fn install(&mut self, key: LeaseKey, attempt: Attempt, socket: Secured, more: &mut Vec<Effect<Ticket>>) {
         let far = socket.tls.is_some();
-        let link = Link::new(socket);
+        let mut link = Link::new(socket);
+        let session = self.session.clone();
+        link.on_something_to_say(Arc::new(move || {
+            if let Some(session) = session.upgrade() {
+                session.state.lock().inner.say_what_is_due(key);
+            }
+        }));
         if let Err(error) = epoll::add(&self.epoll, &link, EventData::new_u64(key.0 as u64), EventFlags::IN) {
             return self.open_later(key, attempt, &error.into());
         }

@@ -89,6 +89,12 @@ struct Thread {
     ended: mpsc::Receiver<()>,
 }
 
+/// What `PACELINE_STOPPED_LIMIT` says; 0 is for ever.
+fn stopped_limit() -> Option<Duration> {
+    let limit = crate::session::variable_seconds("PACELINE_STOPPED_LIMIT").unwrap_or(node::STOPPED_LIMIT);
+    Some(limit).filter(|limit| !limit.is_zero())
+}
+
 impl Embedded {
     pub fn start(config: Config) -> io::Result<Embedded> {
         let mut random = [0; 48];
@@ -112,6 +118,7 @@ impl Embedded {
             spares: config.spares,
             beats: BEATS,
             head_lost: SILENCE,
+            stopped_limit: stopped_limit(),
             ..node::Config::new(NODE, Incarnation(1), config.more)
         };
         machine.describe(&mut node_config).map_err(refused)?;
@@ -129,6 +136,7 @@ impl Embedded {
             answers: None,
             printed: None,
             object_memory: config.object_memory.unwrap_or_else(|| default_object_memory(memory)),
+            store: None,
         };
         let (node_service, node) = paceline_node::service(options);
         let (ours, theirs) = fds::pair()?;

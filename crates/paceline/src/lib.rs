@@ -31,6 +31,7 @@ pub mod embedded;
 #[doc(hidden)]
 pub mod exchange;
 mod explain;
+pub mod files;
 mod host;
 mod nested;
 mod notify;

@@ -6,6 +6,7 @@
 //! * NS-3: a slot that may not leave its CPUs to others runs what it waits for itself, as far as nobody else has begun it.
 
 use crate::embedded::Status;
+use crate::files::Files;
 use crate::host::{Host, Opened};
 use crate::routes::Routes;
 use crate::session::{Guarded, Shared};
@@ -23,8 +24,8 @@ pub(crate) struct Nested {
 }
 
 impl Nested {
-    pub(crate) fn new(runtime: Runtime) -> Nested {
-        Nested { runtime, routes: Routes::new() }
+    pub(crate) fn new(runtime: Runtime, files: Option<Files>) -> Nested {
+        Nested { runtime, routes: Routes::new(files) }
     }
 }
 

@@ -5,6 +5,7 @@
 //! * RM-3: the way to the head is looked for anew each time: a head that was started again has another local socket.
 
 use crate::embedded::Status;
+use crate::files::Files;
 use crate::host::{Host, Opened};
 use crate::routes::{Routes, is_local_off};
 use crate::session::Shared;
@@ -191,8 +192,8 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub(crate) fn new(target: Target) -> Remote {
-        Remote { target: Arc::new(target), routes: Routes::new() }
+    pub(crate) fn new(target: Target, files: Option<Files>) -> Remote {
+        Remote { target: Arc::new(target), routes: Routes::new(files) }
     }
 }
 

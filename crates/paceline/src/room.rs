@@ -15,6 +15,7 @@ use crate::session::{Session, Submission, submit_to};
 use crate::state::{State, tick};
 use paceline_core::client::{Config, Outcome, Spec, Waiting};
 use paceline_proto::Bytes;
+use paceline_proto::parts::carried;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ impl Session {
         let mut state = self.shared.state.lock();
         let core = &state.inner.core;
         // RO-1: also if what waits would not fit and this one would.
-        if !state.inner.parked.is_empty() || !core.has_room(payload.len()) {
+        if !state.inner.parked.is_empty() || !core.has_room(carried(&payload)) {
             return Err(Full { payload, waiting: core.waiting(), most: core.most_waiting() });
         }
         let cell = Cell::new();
@@ -210,7 +211,7 @@ impl State {
     /// Submit what was offered, as far as there is room (RO-1, RO-2).
     pub fn let_in(&mut self) {
         while let Some(first) = self.parked.front()
-            && self.core.has_room(first.spec.payload.len())
+            && self.core.has_room(carried(&first.spec.payload))
         {
             let Some(Parked { spec, cell, gate }) = self.parked.pop_front() else { return };
             let ticket = Ticket::Cell(cell.clone());

@@ -7,6 +7,7 @@
 //! whether they are programs or slots.
 
 use crate::dialer::Dialer;
+use crate::files::{Files, WayIn};
 use crate::host::Opened;
 use crate::session::Shared;
 use paceline_net::secure;
@@ -35,6 +36,8 @@ pub(crate) struct Routes {
     leases: HashMap<LeaseId, Route>,
     /// Nodes that were out of reach: when the direct way is tried next, and whether it was open the last time (RT-1).
     detours: HashMap<NodeId, (Instant, bool)>,
+    /// What slots on other machines need before anything runs there.
+    files: Option<Files>,
 }
 
 struct Route {
@@ -45,8 +48,9 @@ struct Route {
 }
 
 impl Routes {
-    pub(crate) fn new() -> Routes {
+    pub(crate) fn new(files: Option<Files>) -> Routes {
         Routes {
+            files,
             dialer: Dialer::new(),
             session: Weak::new(),
             nodes: HashMap::new(),
@@ -101,13 +105,20 @@ impl Routes {
                 "the head has not said where the node is",
             ));
         };
-        let (secret, session) = (route.secret, self.session.clone());
+        let (node, secret, session, files) =
+            (route.node, route.secret, self.session.clone(), self.files.clone());
         let job = move || {
             let deadline = Instant::now() + PATIENCE;
             let dial = if relayed { secure::dial_relayed } else { secure::dial_data };
-            let result = dial(&addresses, lease, secret, deadline).map(|(secured, _)| secured);
+            let dialed = dial(&addresses, lease, secret, deadline).map_err(io::Error::from);
+            let result = dialed.and_then(|(secured, way)| {
+                if let Some(files) = files.filter(|_| way.is_sealed()) {
+                    files.bring(node, WayIn { addresses, relayed, lease, secret })?;
+                }
+                Ok(secured)
+            });
             if let Some(session) = session.upgrade() {
-                session.on_dialed(lease, result.map_err(io::Error::from));
+                session.on_dialed(lease, result);
             }
         };
         self.dialer.dial(Box::new(job)).map_or_else(Opened::Failed, |()| Opened::Later)

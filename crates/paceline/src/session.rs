@@ -4,6 +4,7 @@ use crate::aside::{Aside, Excess};
 use crate::batch::Batch;
 use crate::cell::{Cell, Ticket, Waiter};
 use crate::embedded::{self, Embedded};
+use crate::files::Files;
 use crate::host::Host;
 use crate::nested::{Blocked, Nest, Nested};
 use crate::notify::{Enter, Notifier};
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     id: ClientId,
     /// The link to the store, once it was needed.
     objects: Mutex<Option<Objects>>,
+    files: Option<Files>,
 }
 
 /// What a session is opened on.
@@ -84,6 +86,7 @@ struct Place {
     name: String,
     cpus: u64,
     id: ClientId,
+    files: Option<Files>,
 }
 
 /// How often this process has forked off from the one before it. A session belongs to one of them.
@@ -177,7 +180,7 @@ impl Session {
         let mut cluster = Embedded::start(config)?;
         let control = cluster.control().into();
         let id = ClientId(u64::from(std::process::id()));
-        let place = Place { host: Box::new(cluster), control, nest: None, name, cpus, id };
+        let place = Place { host: Box::new(cluster), control, nest: None, name, cpus, id, files: None };
         Session::open(place, Config::default(), environment, enter, print, limits)
     }
 
@@ -185,6 +188,7 @@ impl Session {
     pub fn remote(
         target: remote::Target,
         environment: Environment,
+        files: Option<Files>,
         enter: Enter,
         print: Print,
         limits: Limits,
@@ -196,13 +200,15 @@ impl Session {
         }
         let place = Place {
             name: target.name().to_owned(),
-            host: Box::new(Remote::new(target)),
+            host: Box::new(Remote::new(target, files.clone())),
             control: dialed.secured,
             nest: None,
             cpus: 1,
             id: anybody()?,
+            files,
         };
-        let seconds = |name: &str, usual: Duration| variable_seconds(name).unwrap_or(usual);
+        let given = |name: &str| variable_seconds(name).filter(|span| !span.is_zero());
+        let seconds = |name: &str, usual: Duration| given(name).unwrap_or(usual);
         // Unless the program says otherwise, as its cluster has it.
         let usual = Timing { heartbeat: HEARTBEAT, head_lost: HEAD_LOST };
         let usual = dialed.peer.timing.unwrap_or(usual);
@@ -218,15 +224,21 @@ impl Session {
     }
 
     /// Be a client inside a slot, on behalf of the tasks that run there.
-    pub fn nested(runtime: Runtime, environment: Environment, enter: Enter) -> io::Result<Session> {
+    pub fn nested(
+        runtime: Runtime,
+        environment: Environment,
+        files: Option<Files>,
+        enter: Enter,
+    ) -> io::Result<Session> {
         let control = runtime.reach_head()?;
         let place = Place {
-            host: Box::new(Nested::new(runtime.clone())),
+            host: Box::new(Nested::new(runtime.clone(), files.clone())),
             control: control.into(),
             name: String::from("this node"),
             cpus: runtime.total().map_or(1, |total| total.threads()),
             nest: Some(Nest::new(runtime.clone())),
             id: anybody()?,
+            files,
         };
         // What others could use is not kept.
         let config = Config { keep_idle: Duration::ZERO, ..Config::default() };
@@ -250,7 +262,7 @@ impl Session {
         print: Print,
         limits: Limits,
     ) -> io::Result<Session> {
-        let Place { host, control, nest, name, cpus, id } = place;
+        let Place { host, control, nest, name, cpus, id, files } = place;
         let Limits { queue_tasks, queue_bytes, result_bytes, warn } = limits;
         let config = Config { queue_tasks, queue_bytes, ..config };
         let heartbeat = config.heartbeat;
@@ -287,12 +299,17 @@ impl Session {
             nest,
             id,
             objects: Mutex::default(),
+            files,
         });
         let mut sessions = SESSIONS.lock();
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(&shared));
         drop(sessions);
-        shared.state.lock().inner.host.deliver_to(Arc::downgrade(&shared));
+        {
+            let state = &mut shared.state.lock().inner;
+            state.session = Arc::downgrade(&shared);
+            state.host.deliver_to(Arc::downgrade(&shared));
+        }
         *shared.reactor.lock() = Some(reactor::start(shared.clone())?);
         Ok(Session { shared })
     }
@@ -365,6 +382,14 @@ impl Session {
     /// How much this client counts when there is not enough for all.
     pub fn set_standing(&self, weight: u32, priority: i32) {
         self.shared.state.lock().inner.act(|core, effects| core.set_standing(weight, priority, effects));
+    }
+
+    /// Code has been loaded since functions were last made known: what it needs is brought to where it may run, before
+    /// this returns.
+    pub fn refresh_files(&self) {
+        if let Some(files) = self.shared.files.as_ref().filter(|_| !self.shared.closed()) {
+            files.refresh();
+        }
     }
 
     /// User code finds itself here from the next call on.
@@ -575,6 +600,10 @@ impl Session {
         state.inner.control = None;
         state.inner.host.shutdown();
         drop(state);
+        if let Some(files) = &self.shared.files {
+            // Those of a slot are its client's.
+            files.close(self.shared.nest.is_none());
+        }
         self.shared.notifier.close();
         cancelled
     }
@@ -595,7 +624,7 @@ fn anybody() -> io::Result<ClientId> {
 }
 
 /// A setting in seconds, as `2s`, `500ms` or `2`.
-fn variable_seconds(name: &str) -> Option<Duration> {
+pub(crate) fn variable_seconds(name: &str) -> Option<Duration> {
     let text = std::env::var(name).ok()?;
     let text = text.trim();
     let (number, unit) = match text.strip_suffix("ms") {
@@ -603,7 +632,7 @@ fn variable_seconds(name: &str) -> Option<Duration> {
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),
     };
     let seconds = number.trim().parse::<f64>().ok().map(|number| number * unit)?;
-    Duration::try_from_secs_f64(seconds).ok().filter(|span| !span.is_zero())
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// The texts of a list.

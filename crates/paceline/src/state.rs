@@ -12,6 +12,7 @@ use crate::connecting::Connecting;
 use crate::host::Host;
 use crate::notify::{Notice, Notifier};
 use crate::room::{Parked, Warn};
+use crate::session::Shared;
 use paceline_core::Tick;
 use paceline_core::client::{Client, Effect, Event, LeaseKey};
 use paceline_net::kept::Kept;
@@ -25,7 +26,7 @@ use paceline_proto::{Address, LeaseId, NodeId, SlotId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 /// Send calls that could wait for company once there are this many of them.
@@ -48,6 +49,8 @@ pub(crate) struct State {
     pub links: Vec<Option<Data>>,
     pub by_lease: HashMap<LeaseId, LeaseKey>,
     pub connecting: Connecting,
+    /// The session that this is the state of.
+    pub session: Weak<Shared>,
     /// All data links, for whoever waits for them.
     pub epoll: Arc<Kept>,
     notifier: Arc<Notifier>,
@@ -121,6 +124,7 @@ impl State {
             links: Vec::new(),
             by_lease: HashMap::new(),
             connecting: Connecting::default(),
+            session: Weak::new(),
             epoll,
             notifier,
             print,
@@ -199,13 +203,17 @@ impl State {
             }
             Effect::Started { ticket } => ticket.started(),
             Effect::WakeAt(at) => self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at))),
-            Effect::Waits { tasks, why } => self.say_what_is_waited_for(tasks, &why),
+            Effect::Waits { tasks, requests, why } => self.say_what_is_waited_for(tasks, requests, &why),
         }
     }
 
     /// By the callback thread: whoever holds the lock must not meet the user's code.
-    fn say_what_is_waited_for(&self, tasks: usize, why: &str) {
+    fn say_what_is_waited_for(&self, tasks: usize, requests: usize, why: &str) {
         let tasks = if tasks == 1 { "1 task waits".to_owned() } else { format!("{tasks} tasks wait") };
+        let tasks = match requests {
+            1 => tasks,
+            _ => format!("{tasks} in {requests} queues, the first"),
+        };
         let text = format!("{tasks} for {why} (hint: wait= bounds how long a task waits for room)");
         let warn = self.warn.clone();
         self.notifier.push(Box::new(move || warn(&text)));
@@ -262,9 +270,17 @@ impl State {
         self.core.outgoing(key, &mut self.messages);
         for message in self.messages.drain(..) {
             data.link.make_room(message.payload_bytes());
-            encode(&message, data.link.out());
+            put(&message, &mut data.link);
         }
         data.write(&self.epoll, key);
+    }
+
+    /// Return memory that nobody here looks at any more, over a link that has nothing else to carry.
+    pub fn say_what_is_due(&mut self, key: LeaseKey) {
+        let epoll = self.epoll.clone();
+        if let Some(data) = self.link(key).filter(|data| data.link.pending() > 0) {
+            data.write(&epoll, key);
+        }
     }
 
     /// The data link of a lease is ready: read, hand in what came, write what waits. Once much has come that must go to
@@ -295,7 +311,7 @@ impl State {
 
     fn take_frames(&mut self, key: LeaseKey) -> bool {
         while let Some(data) = self.link(key) {
-            match data.link.next_frame().and_then(|frame| frame.map(FromSlot::decode).transpose()) {
+            match data.link.next_message::<FromSlot>() {
                 Ok(Some(message)) => self.handle(Event::FromSlot(key, message)),
                 Ok(None) => break,
                 Err(_) => return false,
@@ -412,13 +428,13 @@ impl Data {
 }
 
 /// A batch whose frame would be too long goes call by call. Single calls are checked when they are submitted.
-fn encode(message: &ToSlot, out: &mut Vec<u8>) {
-    if message.encode(out).is_ok() {
+fn put(message: &ToSlot, link: &mut Link) {
+    if link.put(message).is_ok() {
         return;
     }
     let ToSlot::Run { acked, calls } = message else { return };
     for call in calls {
         let one = ToSlot::Run { acked: *acked, calls: vec![call.clone()] };
-        one.encode(out).expect("a payload that was accepted fits a frame");
+        link.put(&one).expect("a payload that was accepted fits a frame");
     }
 }

@@ -8,6 +8,7 @@ use paceline_proto::control::{
 };
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
+use paceline_proto::lending::{Lending, Returned};
 use paceline_proto::objects::{FromStore, Full, Missing, Reference, ToStore};
 use paceline_proto::placement::Member;
 use paceline_proto::question::{ClientQuestion, NodeQuestion, Question};
@@ -72,6 +73,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
             directory: "/home/ada".into(),
             path: vec!["/usr/lib".into(), String::new()],
             variables: vec![("OMP_NUM_THREADS".into(), "2".into())],
+            files: 2,
         }),
         ToSlot::Define { function: FunctionId(9), bytes: Bytes::from_static(b"P...") },
         ToSlot::Run { acked: 0, calls: vec![] },
@@ -99,6 +101,23 @@ fn data(out: &mut Vec<Vec<u8>>) {
     let segment = Segment { segment: 1, flags: 0, offset: 4096, length: 1 << 20 };
     frame::encode(200, &[segment; 3], &mut with_segments, |out| out.extend_from_slice(b"body")).unwrap();
     out.push(with_segments);
+    let inline = Segment { segment: 0, flags: frame::INLINE, offset: 0, length: 5 };
+    let mut with_bytes = vec![3];
+    frame::encode(201, &[segment, inline, inline], &mut with_bytes, |out| out.extend_from_slice(b"body"))
+        .unwrap();
+    with_bytes.extend_from_slice(b"firstother");
+    out.push(with_bytes);
+    let huge = Segment { length: u64::MAX, ..inline };
+    let mut liar = vec![9];
+    frame::encode(202, &[inline, huge], &mut liar, |out| out.extend_from_slice(b"body")).unwrap();
+    out.push(liar);
+    messages!(
+        out,
+        Lending::Segment { segment: 3, size: 64 << 20 },
+        Lending::Gone { segment: 3 },
+        Lending::Returned(vec![Returned { segment: 3, offset: 4096, retired: true }]),
+        Lending::Plain,
+    );
 }
 
 fn control(out: &mut Vec<Vec<u8>>) {
@@ -248,7 +267,14 @@ fn control(out: &mut Vec<Vec<u8>>) {
         },
         HeadToNode::Admit { lease, host: LeaseId(6), secret, again: false },
         NodeToSlot::Guest { lease, number: 1, secret: Some(secret) },
-        NodeToSlot::Bind { client, needs: Resources::cpus(1), total: Resources::cpus(2), own: true, devices },
+        NodeToSlot::Bind {
+            client,
+            needs: Resources::cpus(1),
+            total: Resources::cpus(2),
+            own: true,
+            devices,
+            files: Some("/tmp/x".into())
+        },
         NodeToSlot::Attach { lease, secret: None },
         NodeToSlot::Attach { lease, secret: Some(secret) },
         NodeToSlot::Detach { lease },
@@ -267,6 +293,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ZygoteToNode::Hello,
         ZygoteToNode::Forked { slot, pid: 4711 },
         ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1), peak: 1 << 24 },
+        ZygoteToNode::Stopped { slot, signal: 19 },
+        ZygoteToNode::Continued { slot },
     );
     objects(out);
 }

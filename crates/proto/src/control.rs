@@ -65,7 +65,7 @@ pub enum ClientToHead {
         /// The lease it lives under; none while it is being rebuilt.
         lease: Option<LeaseId>,
         /// It is no more, for this reason.
-        gone: Option<String>,
+        gone: Option<Gone>,
         /// The submitted program that the client is, if the actor is to come back with it.
         program: Option<String>,
     },
@@ -74,6 +74,28 @@ pub enum ClientToHead {
     Visit { actor: ActorId, stay: bool, held: Option<LeaseId> },
     /// Which actor has this name?
     Find { number: u64, name: String },
+}
+
+/// Why an actor is no more.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Gone {
+    /// For people.
+    pub why: String,
+    /// What its constructor raised, as its language has it; empty if that was not the reason.
+    #[serde(with = "serde_bytes")]
+    pub error: Vec<u8>,
+}
+
+impl From<&str> for Gone {
+    fn from(why: &str) -> Gone {
+        why.to_owned().into()
+    }
+}
+
+impl From<String> for Gone {
+    fn from(why: String) -> Gone {
+        Gone { why, error: Vec::new() }
+    }
 }
 
 /// Head to client.
@@ -177,7 +199,7 @@ pub enum HeadToClient {
     /// The actor is no more, or never was.
     ActorGone {
         actor: ActorId,
-        why: String,
+        why: Gone,
     },
     /// Nobody knows what became of the actor, and it is not rebuilt before somebody does.
     ActorAway {
@@ -357,7 +379,15 @@ pub enum Stream {
 pub enum NodeToSlot {
     /// From now on this slot belongs to this client and has these resources, of all that its node has. `own`: it runs
     /// the client's own program. `devices`: the GPUs it has.
-    Bind { client: ClientId, needs: Resources, total: Resources, own: bool, devices: Devices },
+    /// `files`: where this node has what that client brings, if it is on another machine.
+    Bind {
+        client: ClientId,
+        needs: Resources,
+        total: Resources,
+        own: bool,
+        devices: Devices,
+        files: Option<String>,
+    },
     /// A data connection for this lease; its descriptor comes along. An earlier one is void. With a secret it comes from
     /// another machine: both sides prove the secret under TLS first.
     Attach { lease: LeaseId, secret: Option<LeaseSecret> },
@@ -421,6 +451,15 @@ pub enum ZygoteToNode {
         cause: crate::death::DeathCause,
         /// The most bytes it had in memory.
         peak: u64,
+    },
+    /// A slot was stopped by this signal, and stands still.
+    Stopped {
+        slot: SlotId,
+        signal: i32,
+    },
+    /// It goes on.
+    Continued {
+        slot: SlotId,
     },
 }
 

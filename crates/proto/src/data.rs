@@ -4,13 +4,83 @@
 //! a general codec costs a hundred. What a payload holds is between the two languages; nobody in between looks.
 
 use crate::error::Error;
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, Segment};
 use crate::ids::{ClientId, FunctionId, LeaseId, Seq, TaskId};
 use bytes::{Buf, Bytes};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use zerocopy::little_endian::{U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// A message that may carry payloads with parts outside of them.
+pub trait Parcel: Sized {
+    fn decode(frame: Frame) -> Result<Self, Error>;
+    fn encode_with(&self, segments: &[Segment], out: &mut Vec<u8>) -> Result<(), Error>;
+    fn payloads(&mut self) -> impl Iterator<Item = &mut Bytes>;
+    fn any_payload(&self, test: impl Fn(&Bytes) -> bool) -> bool;
+    /// The same as several messages, each with one payload.
+    fn apart(&self) -> Vec<(Self, Bytes)>;
+}
+
+impl Parcel for ToSlot {
+    fn decode(frame: Frame) -> Result<ToSlot, Error> {
+        ToSlot::decode(frame)
+    }
+
+    fn encode_with(&self, segments: &[Segment], out: &mut Vec<u8>) -> Result<(), Error> {
+        ToSlot::encode_with(self, segments, out)
+    }
+
+    fn payloads(&mut self) -> impl Iterator<Item = &mut Bytes> {
+        let calls = match self {
+            ToSlot::Run { calls, .. } => &mut calls[..],
+            _ => &mut [],
+        };
+        calls.iter_mut().map(|call| &mut call.payload)
+    }
+
+    fn any_payload(&self, test: impl Fn(&Bytes) -> bool) -> bool {
+        matches!(self, ToSlot::Run { calls, .. } if calls.iter().any(|call| test(&call.payload)))
+    }
+
+    fn apart(&self) -> Vec<(ToSlot, Bytes)> {
+        let ToSlot::Run { acked, calls } = self else { return Vec::new() };
+        let one =
+            |call: &Call| (ToSlot::Run { acked: *acked, calls: vec![call.clone()] }, call.payload.clone());
+        calls.iter().map(one).collect()
+    }
+}
+
+impl Parcel for FromSlot {
+    fn decode(frame: Frame) -> Result<FromSlot, Error> {
+        FromSlot::decode(frame)
+    }
+
+    fn encode_with(&self, segments: &[Segment], out: &mut Vec<u8>) -> Result<(), Error> {
+        FromSlot::encode_with(self, segments, out)
+    }
+
+    fn payloads(&mut self) -> impl Iterator<Item = &mut Bytes> {
+        let replies = match self {
+            FromSlot::Replies { replies, .. } => &mut replies[..],
+            _ => &mut [],
+        };
+        replies.iter_mut().map(|reply| &mut reply.payload)
+    }
+
+    fn any_payload(&self, test: impl Fn(&Bytes) -> bool) -> bool {
+        matches!(self, FromSlot::Replies { replies, .. } if replies.iter().any(|reply| test(&reply.payload)))
+    }
+
+    fn apart(&self) -> Vec<(FromSlot, Bytes)> {
+        let FromSlot::Replies { first, replies } = self else { return Vec::new() };
+        let one = |(index, reply): (usize, &Reply)| {
+            let first = first + index as u64;
+            (FromSlot::Replies { first, replies: vec![reply.clone()] }, reply.payload.clone())
+        };
+        replies.iter().enumerate().map(one).collect()
+    }
+}
 
 /// Client to slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,6 +133,8 @@ pub struct Environment {
     pub directory: String,
     pub path: Vec<String>,
     pub variables: Vec<(String, String)>,
+    /// How often the files have changed that the client brings to other machines.
+    pub files: u64,
 }
 
 /// One call.
@@ -142,6 +214,11 @@ struct ReplyRecord {
 impl ToSlot {
     /// Append this message as one frame.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.encode_with(&[], out)
+    }
+
+    /// As [`ToSlot::encode`], for calls whose payload has parts outside of it.
+    pub fn encode_with(&self, segments: &[Segment], out: &mut Vec<u8>) -> Result<(), Error> {
         match self {
             ToSlot::Hello(hello) => postcard_frame(TO_HELLO, hello, out),
             ToSlot::Environment(environment) => postcard_frame(TO_ENVIRONMENT, environment, out),
@@ -149,7 +226,7 @@ impl ToSlot {
                 out.extend_from_slice(&function.0.to_le_bytes());
                 out.extend_from_slice(bytes);
             }),
-            ToSlot::Run { acked, calls } => encode_run(*acked, calls, out),
+            ToSlot::Run { acked, calls } => encode_run(*acked, calls, segments, out),
             ToSlot::Withdraw { calls } => encode_seqs(TO_WITHDRAW, calls, out),
             ToSlot::Cancel { calls } => encode_seqs(TO_CANCEL, calls, out),
             ToSlot::Kill { calls } => encode_seqs(TO_KILL, calls, out),
@@ -189,9 +266,14 @@ impl ToSlot {
 impl FromSlot {
     /// Append this message as one frame.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.encode_with(&[], out)
+    }
+
+    /// As [`FromSlot::encode`], for replies whose payload has parts outside of it.
+    pub fn encode_with(&self, segments: &[Segment], out: &mut Vec<u8>) -> Result<(), Error> {
         match self {
             FromSlot::Hello { received } => encode_seqs(FROM_HELLO, &[*received], out),
-            FromSlot::Replies { first, replies } => encode_replies(*first, replies, out),
+            FromSlot::Replies { first, replies } => encode_replies(*first, replies, segments, out),
             FromSlot::Running { call } => encode_seqs(FROM_RUNNING, &[*call], out),
             FromSlot::Begun { calls } => encode_seqs(FROM_BEGUN, calls, out),
         }
@@ -216,10 +298,10 @@ impl FromSlot {
     }
 }
 
-fn encode_run(acked: u64, calls: &[Call], out: &mut Vec<u8>) -> Result<(), Error> {
+fn encode_run(acked: u64, calls: &[Call], segments: &[Segment], out: &mut Vec<u8>) -> Result<(), Error> {
     let size: usize = calls.iter().map(|call| size_of::<CallRecord>() + call.payload.len()).sum();
     out.reserve(frame::HEADER + 12 + size);
-    frame::encode(TO_RUN, &[], out, |out| {
+    frame::encode(TO_RUN, segments, out, |out| {
         out.extend_from_slice(&acked.to_le_bytes());
         out.extend_from_slice(&(calls.len() as u32).to_le_bytes());
         for call in calls {
@@ -256,10 +338,15 @@ fn decode_run(mut body: Bytes) -> Result<ToSlot, Error> {
     Ok(ToSlot::Run { acked, calls })
 }
 
-fn encode_replies(first: u64, replies: &[Reply], out: &mut Vec<u8>) -> Result<(), Error> {
+fn encode_replies(
+    first: u64,
+    replies: &[Reply],
+    segments: &[Segment],
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
     let size: usize = replies.iter().map(|reply| size_of::<ReplyRecord>() + reply.payload.len()).sum();
     out.reserve(frame::HEADER + 12 + size);
-    frame::encode(FROM_REPLIES, &[], out, |out| {
+    frame::encode(FROM_REPLIES, segments, out, |out| {
         out.extend_from_slice(&first.to_le_bytes());
         out.extend_from_slice(&(replies.len() as u32).to_le_bytes());
         for reply in replies {
@@ -334,7 +421,7 @@ pub(crate) fn from_postcard<'a, T: Deserialize<'a>>(body: &'a [u8], what: &'stat
     }
 }
 
-fn take<T: FromBytes + Unaligned>(body: &mut Bytes, what: &'static str) -> Result<T, Error> {
+pub(crate) fn take<T: FromBytes + Unaligned>(body: &mut Bytes, what: &'static str) -> Result<T, Error> {
     let (value, _) = T::read_from_prefix(body).map_err(|_| Error::Malformed { what })?;
     body.advance(size_of::<T>());
     Ok(value)

@@ -37,6 +37,7 @@ fn every_message_survives() {
             directory: "/home".into(),
             path: vec!["a".into(), "ß".into()],
             variables: vec![("OMP_NUM_THREADS".into(), "1".into())],
+            files: 3,
         }),
         ToSlot::Define { function: FunctionId(7), bytes: Bytes::from_static(b"code") },
         ToSlot::Run { acked: 5, calls: vec![call(1, b""), call(2, b"xyz")] },
@@ -108,7 +109,7 @@ proptest! {
     /// Whatever arrives, a decoder answers: a message or an error, never a panic.
     #[test]
     fn random_bodies_never_panic(kind in any::<u8>(), body in proptest::collection::vec(any::<u8>(), 0..400)) {
-        let frame = Frame { kind, cpu: 0, segments: Vec::new(), body: Bytes::from(body) };
+        let frame = Frame { kind, cpu: 0, segments: Vec::new(), body: Bytes::from(body), inline: Vec::new() };
         let _ = ToSlot::decode(frame.clone());
         let _ = FromSlot::decode(frame);
     }

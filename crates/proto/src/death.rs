@@ -33,6 +33,8 @@ pub enum DeathCause {
     NodeLost,
     /// It was ended because the call that ran took longer than it may and could not be stopped otherwise.
     TimedOut,
+    /// It was ended because this signal had stopped it, and it stood still for too long.
+    Stopped(i32),
 }
 
 /// Whether memory was the reason.

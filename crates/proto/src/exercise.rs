@@ -7,6 +7,7 @@ use crate::control::{
 };
 use crate::data::{FromSlot, ToSlot};
 use crate::frame::{Decoder, Frame};
+use crate::lending::Lending;
 use crate::objects::{FromStore, ToStore};
 use crate::open;
 use std::fmt::Debug;
@@ -37,6 +38,9 @@ pub fn exercise(bytes: &[u8]) {
     );
     for frame in whole {
         data(frame.clone());
+        if let Ok(message) = Lending::decode(&frame) {
+            assert_eq!(Lending::decode(&again(|out| message.encode(out))), Ok(message));
+        }
         control::<ClientToHead>(&frame);
         control::<HeadToClient>(&frame);
         control::<NodeToHead>(&frame);

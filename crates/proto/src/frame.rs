@@ -4,7 +4,11 @@
 //! | magic u16 | version u8 | kind u8 | body u32 | segments u16 | cpu u16 | reserved u32 |   16 bytes, little endian
 //! | segment u32 | flags u32 | offset u64 | length u64 |  ... `segments` times             24 bytes each
 //! | body ...                                                                           |
+//! | what segments with the flag [`INLINE`] hold, one after the other                     |
 //! ```
+//!
+//! A segment is a range of memory that both ends have, or, with that flag, bytes that follow the frame and are read
+//! straight into a place of their own.
 //!
 //! * FR-1: a header may claim what it likes: room is made for as many bytes again as have arrived; once those are many,
 //!   for many times as many, so that a long frame is not moved again and again.
@@ -31,6 +35,9 @@ pub const MAX_SEGMENTS: usize = 4096;
 
 /// The longest body a frame can name.
 pub const MAX_BODY: usize = u32::MAX as usize;
+
+/// The segment's bytes follow the frame.
+pub const INLINE: u32 = 1;
 
 /// Bytes of the fixed header.
 pub const HEADER: usize = size_of::<Header>();
@@ -73,6 +80,8 @@ pub struct Frame {
     pub cpu: u16,
     pub segments: Vec<Segment>,
     pub body: Bytes,
+    /// The bytes of the segments with the flag [`INLINE`], in order.
+    pub inline: Vec<Vec<u8>>,
 }
 
 /// Append a frame to `out`. `write` appends the body.
@@ -127,8 +136,49 @@ pub fn stamp_cpu(frame: &mut [u8], cpu: u16) {
 #[derive(Default)]
 pub struct Decoder {
     buffer: BytesMut,
+    /// A frame of which only inline bytes are missing.
+    filling: Option<Filling>,
     broken: Option<Error>,
     limit: Option<usize>,
+}
+
+/// A frame, and how long its inline segments are that are still to come; the last one that has begun may be part.
+struct Filling {
+    frame: Frame,
+    lengths: std::vec::IntoIter<usize>,
+    missing: usize,
+}
+
+impl Filling {
+    fn new(frame: Frame) -> Filling {
+        let lengths = frame.segments.iter().filter(|segment| segment.flags & INLINE != 0);
+        let lengths: Vec<usize> = lengths.map(|segment| segment.length as usize).collect();
+        Filling { frame, lengths: lengths.into_iter(), missing: 0 }
+    }
+
+    /// Begin with the next segment if one is whole. False: all are.
+    fn next(&mut self) -> Result<bool, Error> {
+        while self.missing == 0 {
+            let Some(length) = self.lengths.next() else { return Ok(false) };
+            let mut place = Vec::new();
+            // Memory that is never written is never taken, so that a claim alone costs nothing (FR-1).
+            place
+                .try_reserve_exact(length)
+                .map_err(|_| Error::TooLarge { length: length as u64, limit: isize::MAX as u64 })?;
+            self.frame.inline.push(place);
+            self.missing = length;
+        }
+        Ok(true)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> usize {
+        let count = self.missing.min(bytes.len());
+        if let Some(place) = self.frame.inline.last_mut() {
+            place.extend_from_slice(&bytes[..count]);
+            self.missing -= count;
+        }
+        count
+    }
 }
 
 impl Decoder {
@@ -150,8 +200,24 @@ impl Decoder {
     }
 
     /// Take in bytes that were received elsewhere.
-    pub fn feed(&mut self, bytes: &[u8]) {
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        if let Some(filling) = &mut self.filling {
+            bytes = &bytes[filling.put(bytes)..];
+        }
         self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Where the next bytes belong if they are those of a segment, and how many: whoever appends them says so to
+    /// [`Decoder::placed`].
+    pub fn place(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+        let filling = self.filling.as_mut().filter(|filling| filling.missing > 0)?;
+        filling.frame.inline.last_mut().map(|place| (place, filling.missing))
+    }
+
+    pub fn placed(&mut self, count: usize) {
+        if let Some(filling) = &mut self.filling {
+            filling.missing -= count;
+        }
     }
 
     /// The next whole frame, if it has arrived.
@@ -164,10 +230,13 @@ impl Decoder {
 
     /// Whether a frame has begun but not ended.
     pub fn is_partial(&self) -> bool {
-        !self.buffer.is_empty()
+        !self.buffer.is_empty() || self.filling.is_some()
     }
 
     fn cut(&mut self) -> Result<Option<Frame>, Error> {
+        if self.filling.is_some() {
+            return self.fill();
+        }
         let Some(header) = self.header()? else { return Ok(None) };
         if self.buffer.len() < self.frame_length(&header) {
             return Ok(None);
@@ -180,8 +249,34 @@ impl Decoder {
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
         frame.advance(HEADER);
-        let segments = (0..count).map(|_| take_segment(&mut frame)).collect();
-        Ok(Some(Frame { kind: header.kind, cpu: header.cpu.get(), segments, body: frame }))
+        let segments: Vec<Segment> = (0..count).map(|_| take_segment(&mut frame)).collect();
+        let follows = segments.iter().any(|segment| segment.flags & INLINE != 0);
+        let (kind, cpu) = (header.kind, header.cpu.get());
+        let frame = Frame { kind, cpu, segments, body: frame, inline: Vec::new() };
+        if follows {
+            let all = frame.segments.iter().filter(|segment| segment.flags & INLINE != 0);
+            let all = all.fold(0_u64, |sum, segment| sum.saturating_add(segment.length));
+            let limit = self.limit.unwrap_or(isize::MAX as usize) as u64;
+            if all > limit {
+                return Err(Error::TooLarge { length: all, limit });
+            }
+            self.filling = Some(Filling::new(frame));
+            return self.fill();
+        }
+        Ok(Some(frame))
+    }
+
+    /// Move what has arrived to where it belongs. The frame, once it is whole.
+    fn fill(&mut self) -> Result<Option<Frame>, Error> {
+        let Some(filling) = &mut self.filling else { return Ok(None) };
+        while filling.next()? {
+            let count = filling.put(&self.buffer);
+            self.buffer.advance(count);
+            if filling.missing > 0 {
+                return Ok(None);
+            }
+        }
+        Ok(self.filling.take().map(|filling| filling.frame))
     }
 
     fn header(&self) -> Result<Option<Header>, Error> {
@@ -266,6 +361,52 @@ mod tests {
         let mut strict = Decoder::with_limit(1024);
         strict.feed(&bytes);
         assert!(matches!(strict.next_frame(), Err(Error::TooLarge { .. })));
+    }
+
+    #[test]
+    fn segments_that_follow_a_frame_get_places_of_their_own() {
+        let lengths = [70_000_usize, 0, 3];
+        let entries: Vec<Segment> = lengths
+            .iter()
+            .map(|length| Segment { segment: 0, flags: INLINE, offset: 0, length: *length as u64 })
+            .collect();
+        let mut stream = one(5, &entries, b"body");
+        lengths
+            .iter()
+            .enumerate()
+            .for_each(|(byte, length)| stream.resize(stream.len() + length, byte as u8));
+        stream.extend_from_slice(&one(6, &[], b"next"));
+        for piece in [1000, 1 << 20] {
+            let mut decoder = Decoder::default();
+            let mut found = Vec::new();
+            for bytes in stream.chunks(piece) {
+                let mut bytes = bytes;
+                if let Some((place, missing)) = decoder.place() {
+                    let count = missing.min(bytes.len());
+                    place.extend_from_slice(&bytes[..count]);
+                    decoder.placed(count);
+                    bytes = &bytes[count..];
+                }
+                decoder.feed(bytes);
+                while let Some(frame) = decoder.next_frame().unwrap() {
+                    found.push(frame);
+                }
+            }
+            assert_eq!(found.len(), 2);
+            let inline: Vec<(usize, bool)> = found[0]
+                .inline
+                .iter()
+                .enumerate()
+                .map(|(byte, place)| (place.len(), place.iter().all(|each| *each == byte as u8)))
+                .collect();
+            assert_eq!(inline, [(70_000, true), (0, true), (3, true)]);
+            assert_eq!((&found[0].body[..], &found[1].body[..]), (&b"body"[..], &b"next"[..]));
+            assert!(!decoder.is_partial());
+        }
+        let mut decoder = Decoder::default();
+        let huge = Segment { segment: 0, flags: INLINE, offset: 0, length: u64::MAX };
+        decoder.feed(&one(5, &[huge], b""));
+        assert!(matches!(decoder.next_frame(), Err(Error::TooLarge { .. })), "FR-1");
     }
 
     proptest! {

@@ -135,8 +135,22 @@ impl ProgramId {
     /// What the client itself is.
     pub const OWN: ProgramId = ProgramId(0);
 
+    /// Set for the client's own program with other variables in its environment.
+    const DRESSED: u64 = 1 << 63;
+
     pub fn is_own(self) -> bool {
         self == ProgramId::OWN
+    }
+
+    /// Out of a hash of how it is started: never [`ProgramId::OWN`].
+    pub fn of_hash(hash: [u8; 8], dressed: bool) -> ProgramId {
+        let number = u64::from_le_bytes(hash) & !ProgramId::DRESSED;
+        ProgramId(if dressed { number | ProgramId::DRESSED } else { number.max(1) })
+    }
+
+    /// Whether it is the client's own program, with the environment of all slots or with another one.
+    pub fn is_clients(self) -> bool {
+        self.is_own() || self.0 & ProgramId::DRESSED != 0
     }
 }
 

@@ -16,12 +16,15 @@ pub mod error;
 pub mod exercise;
 pub mod frame;
 pub mod ids;
+pub mod lending;
 pub mod objects;
 pub mod open;
+pub mod parts;
 pub mod placement;
 pub mod program;
 pub mod question;
 pub mod resources;
+pub mod store;
 pub mod version;
 pub mod work;
 

@@ -31,13 +31,15 @@ pub enum Kind {
     Node = 2,
     /// Calls under a lease, by way of another node.
     Relayed = 3,
+    /// Bytes by name, to and from the store of the node that has this lease.
+    Store = 4,
 }
 
 /// What opens a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     pub kind: Kind,
-    /// The lease of a data connection.
+    /// The lease of a data or store connection.
     pub id: u128,
 }
 
@@ -58,6 +60,7 @@ impl Header {
             1 => Kind::Client,
             2 => Kind::Node,
             3 => Kind::Relayed,
+            4 => Kind::Store,
             found => return Err(Error::Kind { found }),
         };
         let (_, id) = bytes.split_last_chunk::<16>().expect("the header is longer than an id");
@@ -68,7 +71,7 @@ impl Header {
     pub fn lease(&self) -> Option<LeaseId> {
         match self.kind {
             Kind::Data | Kind::Relayed => Some(LeaseId(self.id)),
-            Kind::Client | Kind::Node => None,
+            Kind::Client | Kind::Node | Kind::Store => None,
         }
     }
 }
@@ -138,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for kind in [Kind::Data, Kind::Client, Kind::Node, Kind::Relayed] {
+        for kind in [Kind::Data, Kind::Client, Kind::Node, Kind::Relayed, Kind::Store] {
             let header = Header { kind, id: u128::MAX - 7 };
             assert_eq!(Header::decode(&header.encode()), Ok(header));
         }

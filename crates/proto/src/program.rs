@@ -1,7 +1,6 @@
 //! Programs that slots run: how they are started, and why they could not be.
 
 use crate::death::DeathCause;
-use crate::ids::ProgramId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 /// How a program's zygote is started.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Start {
-    /// The number of its socket's descriptor is appended.
+    /// The number of its socket's descriptor is appended. Nothing: what the node starts for the client's own program.
     pub command: Vec<String>,
     /// What it finds in its environment, on top of the node's.
     pub variables: Vec<(String, String)>,
@@ -18,7 +17,7 @@ pub struct Start {
 impl Start {
     /// What people call it: the file that is run.
     pub fn path(&self) -> &str {
-        self.command.first().map_or("", String::as_str)
+        self.command.first().map_or("the interpreter of slots", String::as_str)
     }
 }
 
@@ -78,10 +77,6 @@ fn ending(cause: DeathCause) -> String {
         DeathCause::Exit(code) => format!("ended with exit code {code}"),
         DeathCause::NodeLost => "was lost with its node".into(),
         DeathCause::TimedOut => "took too long".into(),
+        DeathCause::Stopped(signal) => format!("was stopped by signal {signal} and stood still for too long"),
     }
-}
-
-/// A program's name out of a hash of how it is started: never the client's own.
-pub fn id_of_hash(hash: [u8; 8]) -> ProgramId {
-    ProgramId(u64::from_le_bytes(hash).max(1))
 }

@@ -61,7 +61,7 @@ impl Beside {
     }
 
     fn answer(&self, py: Python<'_>, value: &Bound<'_, PyAny>) {
-        self.end(py, values::build(|out| values::encode(value, Root::Result, out)));
+        self.end(py, values::build(py, |out| values::encode(value, Root::Result, out)));
     }
 
     fn fail(&self, py: Python<'_>, error: Bound<'_, PyAny>) {

@@ -1,6 +1,6 @@
 //! The Rust core as a Python module: `paceline._native`.
 //!
-//! The only crate that knows Python. Small files: values ([`values`], [`scalar`]; to other languages [`message`]), the
+//! The only crate that knows Python. Small files: values ([`values`], [`scalar`], [`buffers`]; to other languages [`message`]), the
 //! client's classes ([`session`], [`function`], [`group`], [`pool`], [`guest`], [`future`], [`map`], [`waiting`], [`room`],
 //! [`watch`]), what the machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`], [`beside`]).
 //!
@@ -10,6 +10,8 @@
 use pyo3::prelude::*;
 
 mod beside;
+mod buffers;
+mod files;
 mod function;
 mod future;
 mod group;
@@ -58,6 +60,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(slot::current, module)?)?;
     module.add_function(wrap_pyfunction!(slot::slot_main, module)?)?;
     module.add_class::<beside::Beside>()?;
+    module.add_class::<buffers::Collector>()?;
+    module.add_class::<buffers::Memory>()?;
+    module.add_class::<buffers::Apart>()?;
     module.add_function(wrap_pyfunction!(beside::allow_overlap, module)?)?;
     module.add_function(wrap_pyfunction!(beside::next_stop, module)?)?;
     module.add_function(wrap_pyfunction!(beside::interrupt_thread, module)?)?;

@@ -12,6 +12,7 @@ use crate::waiting;
 use crate::wire::Wire;
 use bytes::Bytes;
 use paceline::{Batch, Lost, LostCause, Outcome, Session, Submission, TaskId, Ticket};
+use paceline_proto::parts::carried;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -86,7 +87,7 @@ impl Feeder {
             if self.chunksize == 1 {
                 let Some(item) = items.next() else { return self.end() };
                 let payload = self.wire.item(&item?, self.star)?;
-                bytes += payload.len();
+                bytes += carried(&payload);
                 payloads.push(payload);
                 continue;
             }
@@ -98,7 +99,7 @@ impl Feeder {
                 return self.end();
             }
             let payload = self.wire.chunk(&chunk, self.star)?;
-            bytes += payload.len();
+            bytes += carried(&payload);
             payloads.push(payload);
             if let Some(kept) = &mut self.kept {
                 kept.push_back(chunk.unbind());

@@ -94,7 +94,11 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
                 fields.set_item("why", how.why.as_ref())?;
             }
             fields.set_item("ran", how.ran)?;
-            Err(lost(py, "actor-died", &fields))
+            let died = lost(py, "actor-died", &fields);
+            if !how.error.is_empty() {
+                died.set_cause(py, Some(remote_error(py, &how.error)));
+            }
+            Err(died)
         }
         Outcome::ActorAway { why, .. } => {
             let fields = fields(py, of)?;
@@ -231,7 +235,8 @@ fn say_death(fields: &Bound<'_, PyDict>, last: &Charge, of: &Of<'_>) -> PyResult
     fields.set_item("slot", last.slot.0)?;
     fields.set_item("node", of.session.node_name(last.node))?;
     let (signal, exit_code) = match last.cause {
-        DeathCause::Signal(signal) => (Some(signal), None),
+        // Of a signal that stops nobody dies, so it says enough.
+        DeathCause::Signal(signal) | DeathCause::Stopped(signal) => (Some(signal), None),
         DeathCause::Exit(code) => (None, Some(code)),
         DeathCause::NodeLost | DeathCause::TimedOut => (None, None),
     };

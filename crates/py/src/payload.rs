@@ -2,6 +2,7 @@
 
 use crate::values::{self, Root};
 use bytes::Bytes;
+use paceline_proto::parts;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::ffi;
 use pyo3::intern;
@@ -18,7 +19,7 @@ const EACH_STAR: u8 = 4;
 /// `function(*args, **kwargs)`
 pub fn call(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Bytes> {
     let kwargs = kwargs.filter(|kwargs| !kwargs.is_empty());
-    values::build(|out| match kwargs {
+    values::build(args.py(), |out| match kwargs {
         Some(kwargs) => {
             out.push(CALL);
             let both = PyTuple::new(args.py(), [args.as_any(), kwargs.as_any()])?;
@@ -37,7 +38,7 @@ pub fn call(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Py
 
 /// `function(item)`, or `function(*item)`
 pub fn item(item: &Bound<'_, PyAny>, star: bool) -> PyResult<Bytes> {
-    values::build(|out| {
+    values::build(item.py(), |out| {
         if star {
             let args = as_tuple(item)?;
             out.push(ARGUMENTS);
@@ -51,7 +52,7 @@ pub fn item(item: &Bound<'_, PyAny>, star: bool) -> PyResult<Bytes> {
 
 /// `[function(item) for item in items]`, or `[function(*item) for item in items]`
 pub fn chunk(items: &Bound<'_, PyList>, star: bool) -> PyResult<Bytes> {
-    values::build(|out| {
+    values::build(items.py(), |out| {
         out.push(if star { EACH_STAR } else { EACH });
         values::encode(items, Root::Value, out)
     })
@@ -67,8 +68,8 @@ fn as_tuple<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
 /// Apply a function as a payload says.
 pub fn apply<'py>(function: &Bound<'py, PyAny>, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
-    let (form, encoded) = payload.split_first().ok_or_else(|| malformed("empty"))?;
-    let value = values::decode(py, encoded).map_err(|error| unreadable(py, error))?;
+    let (form, encoded) = parts::inner(payload).split_first().ok_or_else(|| malformed("empty"))?;
+    let value = values::decode_part(py, payload, encoded).map_err(|error| unreadable(py, error))?;
     match *form {
         ONE => values::call_one(function, &value),
         ARGUMENTS => call_tuple(function, &value, None),

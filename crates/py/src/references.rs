@@ -118,7 +118,7 @@ impl Drop for Build {
 
 /// Bytes with the references in them (RE-1).
 struct Carried {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     _found: Vec<Found>,
 }
 
@@ -128,6 +128,6 @@ impl AsRef<[u8]> for Carried {
     }
 }
 
-pub fn carry(bytes: Vec<u8>, found: Vec<Found>) -> Bytes {
+pub fn carry(bytes: Bytes, found: Vec<Found>) -> Bytes {
     Bytes::from_owner(Carried { bytes, _found: found })
 }

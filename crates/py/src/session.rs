@@ -1,5 +1,6 @@
 //! A connection to one cluster.
 
+use crate::files;
 use crate::function::Function;
 use crate::group::Group;
 use crate::guest::{self, Guest};
@@ -8,8 +9,8 @@ use crate::wire::Wire;
 use crate::{slot, waiting};
 use paceline::remote::{self, Password};
 use paceline::{
-    Bytes, Limits, Part, PoolSpec, ProgramId, Resources, RetryOn, Rule, Shape, Submission, Within, embedded,
-    exchange, hardware,
+    Bytes, Limits, Part, PoolSpec, ProgramId, Resources, RetryOn, Rule, Shape, Start, Submission, Within,
+    embedded, exchange, hardware,
 };
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -108,7 +109,7 @@ impl Session {
                 .transpose()
                 .map_err(|error| PyValueError::new_err(error.to_string()))?,
         };
-        let around = Environment { directory, path, variables: variables.clone() };
+        let around = Environment { directory, path, variables: variables.clone(), files: 0 };
         let limits = limits(queue_tasks, queue_bytes, result_bytes);
         let inner = paceline::Session::embedded(config, around, Arc::new(enter), Arc::new(print), limits)
             .map_err(|error| match error.kind() {
@@ -121,7 +122,7 @@ impl Session {
 
     /// A client of the cluster at an address.
     #[staticmethod]
-    #[pyo3(signature = (*, address, name, password, key_file, python, directory, path, environment, queue_tasks, queue_bytes, result_bytes))]
+    #[pyo3(signature = (*, address, name, password, key_file, python, directory, path, environment, files, queue_tasks, queue_bytes, result_bytes))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn remote(
         py: Python<'_>,
@@ -133,6 +134,7 @@ impl Session {
         directory: String,
         path: Vec<String>,
         environment: BTreeMap<String, String>,
+        files: Option<Py<PyAny>>,
         queue_tasks: Option<usize>,
         queue_bytes: Option<usize>,
         result_bytes: Option<usize>,
@@ -145,9 +147,11 @@ impl Session {
         let python = [python.0, python.1, python.2];
         let target = remote::Target::new(address, credentials, name, Some(python)).map_err(unreached)?;
         let variables: Vec<(String, String)> = environment.into_iter().collect();
-        let around = Environment { directory, path, variables: variables.clone() };
+        let around = Environment { directory, path, variables: variables.clone(), files: 0 };
         let limits = limits(queue_tasks, queue_bytes, result_bytes);
-        let connect = || paceline::Session::remote(target, around, Arc::new(enter), Arc::new(print), limits);
+        let files = files.map(files::of_client);
+        let connect =
+            || paceline::Session::remote(target, around, files, Arc::new(enter), Arc::new(print), limits);
         let inner = py.detach(connect).map_err(unreached)?;
         Ok(Session { inner, variables })
     }
@@ -174,6 +178,7 @@ impl Session {
         directory: String,
         path: Vec<String>,
         environment: BTreeMap<String, String>,
+        files: Option<Py<PyAny>>,
     ) -> PyResult<Session> {
         let variables: Vec<(String, String)> = environment.into_iter().collect();
         let inner = match slot::NESTED.get() {
@@ -187,8 +192,9 @@ impl Session {
                         "a function that another language called cannot submit tasks yet",
                     ));
                 }
-                let around = Environment { directory, path, variables: variables.clone() };
-                let made = paceline::Session::nested(runtime.clone(), around, Arc::new(enter))
+                let around = Environment { directory, path, variables: variables.clone(), files: 0 };
+                let files = files::of_slot(runtime, files);
+                let made = paceline::Session::nested(runtime.clone(), around, files, Arc::new(enter))
                     .map_err(|error| PyOSError::new_err(error.to_string()))?;
                 slot::NESTED.get_or_init(|| made).clone()
             }
@@ -196,7 +202,7 @@ impl Session {
         Ok(Session { inner, variables })
     }
 
-    #[pyo3(signature = (payload, name, *, cpus, gpus, memory, resources, placement, wait, retries, retry_on, timeout, priority, program=None))]
+    #[pyo3(signature = (payload, name, *, cpus, gpus, memory, resources, placement, wait, retries, retry_on, timeout, priority, program=None, env=vec![]))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn function(
         &self,
@@ -213,6 +219,7 @@ impl Session {
         timeout: Option<f64>,
         priority: i32,
         program: Option<&str>,
+        env: Vec<(String, String)>,
     ) -> PyResult<Function> {
         let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
         resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
@@ -222,8 +229,12 @@ impl Session {
         let timeout = waiting::timeout(timeout).unwrap_or(Duration::ZERO);
         let wait = waiting::timeout(wait).unwrap_or(Duration::ZERO);
         let (program, wire) = match program {
-            None => (ProgramId::OWN, Wire::Pickle),
-            Some(path) => (self.inner.program(exchange::start_of(path)), Wire::Message),
+            None => (self.own_program(env), Wire::Pickle),
+            Some(path) => {
+                let mut start = exchange::start_of(path);
+                start.variables.extend(env);
+                (self.inner.program(start), Wire::Message)
+            }
         };
         let shape = Shape { needs, program, placement };
         let within = Within::Any;
@@ -247,7 +258,7 @@ impl Session {
         Ok(Group::new(self.inner.clone(), self.inner.open_group(size, needs, rule)))
     }
 
-    #[pyo3(signature = (size, *, eager, once=false, restarts=None, calls_per_slot=None, history=256_000_000, cpus, gpus, memory, resources, placement))]
+    #[pyo3(signature = (size, *, eager, once=false, restarts=None, calls_per_slot=None, history=256_000_000, cpus, gpus, memory, resources, placement, env=vec![]))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn pool(
         &self,
@@ -262,6 +273,7 @@ impl Session {
         memory: u64,
         resources: Vec<(String, f64)>,
         placement: Option<Placement>,
+        env: Vec<(String, String)>,
     ) -> PyResult<Pool> {
         if size == 0 || once && size != 1 || calls_per_slot == Some(0) {
             return Err(PyValueError::new_err("a pool has at least one slot, and an actor exactly one"));
@@ -269,7 +281,7 @@ impl Session {
         let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
         resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
         let rule = placement.map_or_else(Rule::default, rule);
-        let program = ProgramId::OWN;
+        let program = self.own_program(env);
         let spec = PoolSpec { size, eager, once, restarts, calls_per_slot, history, needs, program, rule };
         Ok(Pool::new(self.inner.clone(), self.inner.open_pool(spec)))
     }
@@ -329,8 +341,15 @@ impl Session {
         self.inner.set_standing(weight, priority);
     }
 
-    fn refresh(&self, directory: String, path: Vec<String>) {
-        self.inner.set_environment(Environment { directory, path, variables: self.variables.clone() });
+    /// Tell slots about the directory and the path; `files`: how often the files of the code have changed.
+    fn refresh(&self, directory: String, path: Vec<String>, files: u64) {
+        let variables = self.variables.clone();
+        self.inner.set_environment(Environment { directory, path, variables, files });
+    }
+
+    /// Look at the files of the code again, and deliver what is new where others were delivered.
+    fn refresh_files(&self, py: Python<'_>) {
+        py.detach(|| self.inner.refresh_files());
     }
 
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -370,6 +389,16 @@ impl Session {
 
     fn close(&self, py: Python<'_>) -> usize {
         py.detach(|| self.inner.close())
+    }
+}
+
+impl Session {
+    /// This program, with these variables in the environment of its slots.
+    fn own_program(&self, env: Vec<(String, String)>) -> ProgramId {
+        if env.is_empty() {
+            return ProgramId::OWN;
+        }
+        self.inner.program(Start { command: Vec::new(), variables: env })
     }
 }
 
@@ -428,7 +457,7 @@ fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
     });
 }
 
-fn warn(text: &str) {
+pub fn warn(text: &str) {
     Python::attach(|py| {
         let warned = py
             .import(intern!(py, "paceline._output"))

@@ -14,6 +14,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -119,20 +120,27 @@ impl Slot {
         for (name, value) in self.runtime.device_variables() {
             variables.set_item(name, value)?;
         }
-        let threads = self.runtime.needs().map_or(1, |needs| needs.threads());
+        // The client names counts that its user has not set, without a value: how many there are is known only here.
+        let threads = self.runtime.needs().map_or(1, |needs| needs.threads()).to_string();
+        let counts = PyDict::new(py);
         for (name, value) in environment.variables {
-            // The client names those that its user has not set; how many there are is known only here.
-            let value = if paceline_slot::THREAD_COUNTS.contains(&name.as_str()) {
-                threads.to_string()
+            if value.is_empty() && paceline_slot::THREAD_COUNTS.contains(&name.as_str()) {
+                counts.set_item(name, &threads)?;
             } else {
-                value
-            };
-            variables.set_item(name, value)?;
+                variables.set_item(name, value)?;
+            }
         }
         let module = py.import(intern!(py, "paceline._slot"))?;
         let far = self.runtime.is_far();
-        let directory = if far { own_directory()? } else { environment.directory };
-        module.getattr(intern!(py, "bind"))?.call1((directory, environment.path, variables, far))?;
+        let files = self.runtime.files().filter(|files| far && Path::new(files).exists());
+        let directory = match &files {
+            // As at the client's, below its directory here.
+            Some(files) => format!("{files}/root{}", environment.directory),
+            None if far => own_directory()?,
+            None => environment.directory,
+        };
+        let bind = module.getattr(intern!(py, "bind"))?;
+        bind.call1((directory, environment.path, variables, far, files, counts))?;
         Ok(())
     }
 
@@ -200,7 +208,7 @@ impl Slot {
 
 fn value(function: &Bound<'_, PyAny>, call: &Call) -> PyResult<Bytes> {
     let value = payload::apply(function, &call.payload)?;
-    values::build(|out| values::encode(&value, Root::Result, out))
+    values::build(function.py(), |out| values::encode(&value, Root::Result, out))
 }
 
 /// What to answer.
@@ -226,7 +234,7 @@ pub fn run_here(py: Python<'_>, here: &Here<Ticket>) -> (Outcome, PyResult<()>) 
         ATTEMPT.store(last, Ordering::Relaxed);
         let value = load(py, &here.bytes).and_then(|function| {
             let value = payload::apply(&function, &here.payload)?;
-            values::build(|out| values::encode(&value, Root::Result, out))
+            values::build(py, |out| values::encode(&value, Root::Result, out))
         });
         match value {
             Ok(payload) => break (Outcome::Value(payload), Ok(())),

@@ -1,10 +1,12 @@
 //! What goes wrong, and how often.
 
-use crate::link::{End, Kind, Link, LinkId};
-use crate::process::Life;
+use crate::head::encoded;
+use crate::link::{End, Kind, Link, LinkId, Repeat};
+use crate::process::{Life, Process};
 use crate::random::Random;
 use crate::world::{Event, Sim};
 use paceline_core::Tick;
+use paceline_proto::control::ZygoteToNode;
 use paceline_proto::{DeathCause, ProgramId};
 use std::time::Duration;
 
@@ -308,7 +310,28 @@ impl Sim {
     fn pause_some(&mut self) {
         if let Some(process) = self.some_process(Sim::is_alive) {
             let span = self.random.span(Duration::from_micros(100)..Duration::from_secs(2));
+            let signal = 19;
             self.processes[process].paused_until = self.now + span;
+            let slot = self.processes[process].slot;
+            self.zygote_says(process, &ZygoteToNode::Stopped { slot, signal });
+            self.after(span, Event::Continues { process });
+        }
+    }
+
+    /// The process is let go on, unless somebody has stopped it again meanwhile.
+    pub(crate) fn continues(&mut self, process: usize) {
+        if self.is_alive(process) && self.processes[process].paused_until <= self.now {
+            let slot = self.processes[process].slot;
+            self.zygote_says(process, &ZygoteToNode::Continued { slot });
+        }
+    }
+
+    /// The zygote of this process, if there is one, tells its node.
+    fn zygote_says(&mut self, process: usize, message: &ZygoteToNode) {
+        let Process { node, program, .. } = self.processes[process];
+        if let Some(zygote) = self.nodes[node].zygotes.get(&program) {
+            let link = zygote.link;
+            self.post(link, End::Near, encoded(|out| message.encode(out)), None, Repeat::Never);
         }
     }
 

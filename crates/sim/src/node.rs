@@ -210,6 +210,12 @@ impl Sim {
                 self.processes[process].exceeded = true;
                 self.kill(process, DeathCause::Signal(9));
             }
+            Effect::EndStopped { slot, signal, .. } => {
+                let process = self.nodes[node].slots[&slot];
+                self.ledger.tally.stood_still += 1;
+                self.processes[process].stopped = Some(signal);
+                self.kill(process, DeathCause::Signal(9));
+            }
             Effect::Confine { .. } => {}
             // What one node passes on to another gets there by itself here, and is refused if it is too late.
             Effect::Relay { connection, .. } | Effect::Refuse { connection } => {
@@ -398,6 +404,10 @@ impl Sim {
         match message {
             ZygoteToNode::Hello => {}
             ZygoteToNode::Forked { slot, pid } => self.node_handles(node, Event::Forked { slot, pid }),
+            ZygoteToNode::Stopped { slot, signal } => {
+                self.node_handles(node, Event::Stopped { slot, signal, ends_at: None });
+            }
+            ZygoteToNode::Continued { slot } => self.node_handles(node, Event::Continued { slot }),
             ZygoteToNode::Exited { slot, cause, .. } => {
                 if let Some(&process) = self.nodes[node].slots.get(&slot) {
                     let death = self.death(process, cause);
@@ -444,7 +454,8 @@ impl Sim {
     fn death(&mut self, process: usize, cause: DeathCause) -> Death {
         let page = self.processes[process].page;
         let killed = matches!(cause, DeathCause::Signal(9));
-        let cause = if page.gave_up { DeathCause::TimedOut } else { cause };
+        let stopped = self.processes[process].stopped.map(DeathCause::Stopped);
+        let cause = if page.gave_up { DeathCause::TimedOut } else { stopped.unwrap_or(cause) };
         let out_of_memory = match (self.processes[process].exceeded, killed) {
             (true, _) => OutOfMemory::Exceeded(MemoryUse::default()),
             (false, true) => OutOfMemory::Likely(MemoryUse::default()),

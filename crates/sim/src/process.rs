@@ -58,6 +58,8 @@ pub(crate) struct Process {
     pub share: u64,
     /// It was ended because it had more memory than it may.
     pub exceeded: bool,
+    /// It was ended because it stood still, after this signal.
+    pub stopped: Option<i32>,
     /// The work that it has become.
     pub work: Option<usize>,
     /// The client that it is itself, once a task of its has submitted tasks.
@@ -125,6 +127,7 @@ impl Process {
             devices: Devices::default(),
             share: 0,
             exceeded: false,
+            stopped: None,
             work: None,
             nested: None,
             waited_under: None,

@@ -52,6 +52,9 @@ impl Sim {
     fn random(seed: u64, steps: u64, tracing: Tracing) -> Sim {
         let mut random = Random::new(seed ^ 0xc1u64 << 56);
         let mut sim = Sim::empty(Some((seed, steps)), settings(&mut random), tracing);
+        // Drawn apart, so that a seed's cluster is the same with and without.
+        sim.settings.node.stopped_limit =
+            Some(Duration::from_millis(Random::new(seed ^ 0x57u64 << 56).pick(&[100, 1_000, 30_000])));
         for node in 0..random.within(1..5) {
             let total = Resources::cpus(random.pick(&[1, 2, 2, 4])).and_gpus(random.pick(&[0, 1, 2, 3]));
             let total = total.and_memory(random.pick(&[0, 6, 10]));

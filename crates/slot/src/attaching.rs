@@ -94,7 +94,7 @@ pub(crate) fn on_attach(
     state.attaching.sealing += usize::from(started.is_ok());
 }
 
-fn serve(shared: &Shared, state: &mut State, lease: LeaseId, number: u64, connection: Secured) {
+fn serve(shared: &Arc<Shared>, state: &mut State, lease: LeaseId, number: u64, connection: Secured) {
     if state.core.lease() != Some(lease) && !state.busy {
         shared.page.reset();
     }
@@ -103,6 +103,6 @@ fn serve(shared: &Shared, state: &mut State, lease: LeaseId, number: u64, connec
     }
     state.attaching.settled = number;
     state.core.attach(lease);
-    state.link = Some(LinkInUse::new(connection));
+    state.link = Some(LinkInUse::new(connection, shared));
     state.detaching = None;
 }

@@ -14,6 +14,7 @@ use paceline_net::kept::Kept;
 use paceline_net::secure::{Secured, answer_data};
 use paceline_net::signals;
 use paceline_proto::data::{Call, FromSlot, Reply, ToSlot};
+use paceline_proto::parts::carried;
 use paceline_proto::{LeaseId, LeaseSecret, Seq};
 use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
@@ -113,7 +114,7 @@ impl State {
     /// The call that runs has ended. What was asked for by a guest that is gone is answered to nobody.
     pub fn finish_running(&mut self, reply: Reply) {
         let Some(caller) = self.caller else { return };
-        let bytes = reply.payload.len();
+        let bytes = carried(&reply.payload);
         let link = match caller.guest {
             0 => {
                 self.core.finish(reply);
@@ -191,13 +192,11 @@ impl State {
         let guest = &mut guests[place];
         let caller = Caller { lease: guest.lease, guest: guest.number };
         while let Some(in_use) = &mut guest.link {
-            let Some(frame) = in_use.link.next_frame()? else { break };
-            guest.core.on_message(ToSlot::decode(frame)?, effects);
+            let Some(message) = in_use.link.next_message::<ToSlot>()? else { break };
+            guest.core.on_message(message, effects);
             for effect in effects.drain(..) {
                 match effect {
-                    Effect::Send(message) => {
-                        message.encode(in_use.link.out())?;
-                    }
+                    Effect::Send(message) => in_use.link.put(&message)?,
                     Effect::Define { function, bytes } => {
                         functions.insert(function, bytes);
                     }
@@ -261,7 +260,7 @@ impl State {
 impl Guest {
     fn send(&mut self, message: &FromSlot) {
         let Some(in_use) = &mut self.link else { return };
-        if message.encode(in_use.link.out()).is_err() || in_use.link.flush().is_err() {
+        if in_use.link.put(message).is_err() || in_use.link.flush().is_err() {
             self.link = None;
         }
     }
@@ -283,7 +282,7 @@ pub(crate) fn on_guest(
     }
     let Some(guest) = state.guest(lease) else { return };
     let came = guest.attaching.next();
-    let Some(secret) = secret else { return serve(state, lease, came, connection.into()) };
+    let Some(secret) = secret else { return serve(shared, state, lease, came, connection.into()) };
     if !state.attaching.may_seal() {
         return;
     }
@@ -295,7 +294,7 @@ pub(crate) fn on_guest(
         let mut state = shared.state.lock();
         state.attaching.sealed();
         if let Ok(sealed) = sealed {
-            serve(&mut state, lease, came, sealed);
+            serve(&shared, &mut state, lease, came, sealed);
             drop(state);
             shared.main_wake.wake();
             shared.companion_wake.wake();
@@ -306,11 +305,11 @@ pub(crate) fn on_guest(
     }
 }
 
-fn serve(state: &mut State, lease: LeaseId, came: u64, connection: Secured) {
+fn serve(shared: &Arc<Shared>, state: &mut State, lease: LeaseId, came: u64, connection: Secured) {
     if let Some(guest) = state.guest(lease)
         && guest.attaching.settle(came)
     {
         guest.core.attach(lease);
-        guest.link = Some(LinkInUse::new(connection));
+        guest.link = Some(LinkInUse::new(connection, shared));
     }
 }

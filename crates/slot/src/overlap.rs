@@ -61,6 +61,11 @@ impl Overlap {
         true
     }
 
+    /// When the first of them has had its time.
+    fn first_deadline(&self) -> Option<u64> {
+        self.calls.values().filter_map(|going_on| going_on.deadline).min()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
@@ -102,6 +107,9 @@ impl Runtime {
             return None;
         }
         state.overlap.calls.insert(deferred, GoingOn { took, deadline, interrupt });
+        if deadline.is_some() {
+            self.shared.page.limit_beside(state.overlap.first_deadline());
+        }
         let due = now + SERVE_AFTER.as_nanos() as u64;
         let due = deadline.map_or(due, |deadline| deadline.min(due));
         companion::set_timer(&self.shared, state, now, due);
@@ -117,6 +125,9 @@ impl Runtime {
             return;
         }
         let Some(going_on) = state.overlap.calls.remove(&deferred) else { return };
+        if going_on.deadline.is_some() {
+            self.shared.page.limit_beside(state.overlap.first_deadline());
+        }
         let status = going_on.interrupt.map_or(status, |interrupt| interrupt.why.status_for(status));
         let was_full = !state.can_claim();
         if let Some(core) = state.core_of(deferred.caller) {

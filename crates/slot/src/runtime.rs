@@ -84,6 +84,8 @@ pub(crate) struct State {
     pub own: bool,
     /// The client is on another machine, or might as well be.
     pub far: bool,
+    /// Where the node has what the client brings.
+    pub files: Option<String>,
     /// How many threads of the call that runs wait for other tasks, and whether it may leave its CPUs to them.
     pub blocked: usize,
     /// As the node knows it.
@@ -172,20 +174,22 @@ pub(crate) struct LinkInUse {
 }
 
 impl LinkInUse {
-    pub fn new(connection: Secured) -> LinkInUse {
-        LinkInUse {
-            link: Link::new(connection),
-            spinner: spin::Spinner::of_slot(),
-            last_flush: 0,
-            unsent_bytes: 0,
-        }
+    pub fn new(connection: Secured, shared: &Arc<Shared>) -> LinkInUse {
+        let mut link = Link::new(connection);
+        let shared = Arc::downgrade(shared);
+        link.on_something_to_say(Arc::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.state.lock().say_what_is_due();
+            }
+        }));
+        LinkInUse { link, spinner: spin::Spinner::of_slot(), last_flush: 0, unsent_bytes: 0 }
     }
 
     /// Send every reply that has been made.
     pub fn flush(&mut self, core: &mut Slot, now: u64) -> io::Result<()> {
         if let Some(replies) = core.replies_to_send() {
             self.link.make_room(replies.payload_bytes());
-            encode_replies(&replies, self.link.out());
+            put_replies(&replies, &mut self.link);
         }
         self.last_flush = now;
         self.unsent_bytes = 0;
@@ -220,6 +224,7 @@ impl State {
             total: None,
             own: false,
             far: false,
+            files: None,
             blocked: 0,
             told_blocked: false,
             too_deep: false,
@@ -262,14 +267,12 @@ impl State {
 
     fn take_frames(&mut self) -> Result<(), paceline_proto::Error> {
         while let Some(in_use) = &mut self.link {
-            let Some(frame) = in_use.link.next_frame()? else { break };
-            self.core.on_message(ToSlot::decode(frame)?, &mut self.effects);
+            let Some(message) = in_use.link.next_message::<ToSlot>()? else { break };
+            self.core.on_message(message, &mut self.effects);
             let caller = Caller { lease: self.core.lease().unwrap_or_default(), guest: 0 };
             for effect in self.effects.drain(..) {
                 match effect {
-                    Effect::Send(message) => {
-                        message.encode(in_use.link.out())?;
-                    }
+                    Effect::Send(message) => in_use.link.put(&message)?,
                     Effect::Define { function, bytes } => {
                         self.functions.insert(function, bytes);
                     }
@@ -300,8 +303,18 @@ impl State {
     /// Say something that is not a reply, at once.
     pub fn send(&mut self, message: &FromSlot) {
         let Some(in_use) = &mut self.link else { return };
-        if message.encode(in_use.link.out()).is_err() || in_use.link.flush().is_err() {
+        if in_use.link.put(message).is_err() || in_use.link.flush().is_err() {
             self.link = None;
+        }
+    }
+
+    /// Return memory that nobody here looks at any more, over links that have nothing else to carry.
+    fn say_what_is_due(&mut self) {
+        let guests = self.guests.iter_mut().map(|guest| &mut guest.link);
+        for link in std::iter::once(&mut self.link).chain(guests) {
+            if link.as_mut().is_some_and(|in_use| in_use.link.flush().is_err()) {
+                *link = None;
+            }
         }
     }
 
@@ -312,20 +325,19 @@ impl State {
 }
 
 /// A batch whose frame would be too long goes reply by reply; one that alone is too long becomes an error.
-fn encode_replies(message: &FromSlot, out: &mut Vec<u8>) {
-    if message.encode(out).is_ok() {
+fn put_replies(message: &FromSlot, link: &mut Link) {
+    if link.put(message).is_ok() {
         return;
     }
     let FromSlot::Replies { first, replies } = message else { return };
     for (index, reply) in replies.iter().enumerate() {
         let first = first + index as u64;
         let one = FromSlot::Replies { first, replies: vec![reply.clone()] };
-        if let Err(error) = one.encode(out) {
+        if let Err(error) = link.put(&one) {
             let payload = Bytes::from(error.to_string());
             let reply = Reply { status: Status::Unsendable, payload, ..reply.clone() };
-            FromSlot::Replies { first, replies: vec![reply] }
-                .encode(out)
-                .expect("a short reply fits a frame");
+            let short = FromSlot::Replies { first, replies: vec![reply] };
+            link.put(&short).expect("a short reply fits a frame");
         }
     }
 }
@@ -356,6 +368,11 @@ impl Runtime {
     /// Whether the client is on another machine, whose directories mean nothing here.
     pub fn is_far(&self) -> bool {
         self.shared.state.lock().far
+    }
+
+    /// Where the node has what a client on another machine brings, if it takes any.
+    pub fn files(&self) -> Option<String> {
+        self.shared.state.lock().files.clone()
     }
 
     /// How many CPUs this slot was given.
@@ -434,6 +451,9 @@ impl Runtime {
             guest => self.shared.page.begin_guest(guest, call.seq, now),
         }
         state.deadline = (!call.timeout.is_zero()).then(|| now + call.timeout.as_nanos() as u64);
+        if let Some(deadline) = state.deadline {
+            self.shared.page.limit(now, deadline);
+        }
         let look_after = if state.has_unsent() { state.patience } else { SERVE_AFTER };
         let look_after = if call.timeout.is_zero() { look_after } else { look_after.min(call.timeout) };
         let due = now + look_after.as_nanos() as u64;

@@ -13,7 +13,7 @@
 
 use paceline_net::cgroup;
 use paceline_net::control::{Inbox, Outbox};
-use paceline_net::reap::{Reaped, first_dead, reap};
+use paceline_net::reap::{Reaped, first_dead, next_stopped, reap};
 use paceline_net::signalfd::Signals;
 use paceline_net::{poll, private, signals};
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
@@ -172,6 +172,13 @@ impl Zygote {
             }
             let Some(Reaped { cause, peak }) = reap(pid) else { break };
             self.on_exit(pid, cause, peak);
+        }
+        while let Some((pid, signal)) = next_stopped() {
+            let Some(&slot) = self.slots.get(&pid) else { continue };
+            self.say(&match signal {
+                Some(signal) => ZygoteToNode::Stopped { slot, signal },
+                None => ZygoteToNode::Continued { slot },
+            });
         }
         self.kill_leftovers();
     }

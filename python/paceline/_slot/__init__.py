@@ -47,17 +47,34 @@ number: int | None = None
 """Which slot this process is. None everywhere else."""
 
 
-def bind(directory: str, path: list[str], environment: dict[str, str], far: bool = False) -> None:
+_refused: str | None = None
+
+
+def bind(
+    directory: str,
+    path: list[str],
+    environment: dict[str, str],
+    far: bool = False,
+    files: str | None = None,
+    counts: dict[str, str] | None = None,
+) -> None:
     """Make this process look to user code like the client does.
 
     Comes before anything of the user's is imported. With `far` the client is on another machine: the directory is one
-    of this slot's own, and of the client's path counts what exists here, before what this interpreter has itself.
+    of this slot's own, or below `files`, where the node has what the client brought; and of the client's path counts
+    what exists here, before what this interpreter has itself. `counts` are variables that
+    count only where this machine has none of that name.
     """
-    for name, value in environment.items():
-        if name not in THREAD_COUNTS:
-            os.environ[name] = value
-        elif name not in os.environ:
-            os.environ[name] = value
+    brought: list[str] = []
+    if files is not None:
+        brought = _brought(files)
+        try:
+            os.makedirs(directory, 0o700, exist_ok=True)
+        except OSError as error:
+            print(f"paceline: {directory} cannot be made: {error.strerror}", file=sys.stderr)
+    os.environ.update(environment)
+    for name, value in (counts or {}).items():
+        os.environ.setdefault(name, value)
     try:
         os.chdir(directory)
     except OSError as error:
@@ -65,8 +82,15 @@ def bind(directory: str, path: list[str], environment: dict[str, str], far: bool
     if far:
         global _own_path
         _own_path = _own_path or sys.path[:]
-        here = [directory, *filter(os.path.exists, path)]
+        here = [*brought, directory, *filter(os.path.exists, path)]
         sys.path[:] = dict.fromkeys([*here, *_own_path])
+        if brought and "importlib" in sys.modules:
+            # Folders that were looked at before may hold more by now.
+            sys.modules["importlib"].invalidate_caches()
+        if files is not None and os.path.exists(os.path.join(files, "notes", "packages")):
+            from paceline._slot.packages import check
+
+            check(files, sys.path)
     elif path:
         sys.path[:] = path
     elif directory not in sys.path:
@@ -74,8 +98,38 @@ def bind(directory: str, path: list[str], environment: dict[str, str], far: bool
         sys.path.insert(0, directory)
 
 
+def _brought(files: str) -> list[str]:
+    """Where to import from what the client has brought. Why that cannot be done is kept for whoever calls something."""
+    global _refused
+    _refused = None
+    root = os.path.join(files, "root")
+    failed = _lines(os.path.join(files, "failed"))
+    if failed:
+        _refused = "the files of this program could not be delivered to this machine: " + " ".join(failed)
+    for name in _lines(os.path.join(files, "notes", "modules")):
+        there = getattr(sys.modules.get(name), "__file__", None)
+        if isinstance(there, str) and not there.startswith(root + os.sep):
+            _refused = (
+                f"module {name} is the program's own, which is in {root}, but {there} is loaded here under that name\n"
+                "hint: give the program's module another name"
+            )
+    return [os.path.join(root, line) for line in _lines(os.path.join(files, "notes", "path"))]
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
+
+
 def load(payload: bytes) -> Callable[..., Any]:
     """The function that `paceline._functions` packed."""
+    if _refused is not None:
+        from paceline.errors import FilesNotDelivered
+
+        raise FilesNotDelivered(_refused)
     if payload[:1] == REFERENCE:
         module, _, name = payload[1:].decode().partition("\0")
         function: Callable[..., Any] = rebuild.original(module, name)

@@ -4,7 +4,8 @@ A batch is as many values as the generator gives within a moment, at most as man
 travels in large batches, a slow one value by value, and none runs ahead of its caller by more than a batch.
 
 * ST-1: a caller has one request for a stream under way at a time, so nobody pulls from a generator that runs.
-* ST-2: an exception of the generator comes behind the values before it, and ends the stream.
+* ST-2: an exception of the generator comes behind the values before it, and ends the stream. So does the error for a
+  value that cannot be sent, and then the generator is closed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,41 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    Batch = tuple[int, list[Any], bool, bytes | None]
+    _Batch = tuple[int, list[Any], bool, bytes | None]
+else:
+    _Batch = tuple
+
+
+class Batch(_Batch):
+    """The number of a stream, values of it, whether that is all, and what ended it. Arrives as a tuple."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (tuple(self),)
+
+    def _pl_salvage(self) -> bytes | None:
+        """For a batch that cannot be sent: the same up to the value to blame, if it is a value (ST-2)."""
+        from paceline._explain import explain
+        from paceline._pickling import encode
+
+        number, values, _, _ = self
+        for place, value in enumerate(values):
+            try:
+                encode(value)
+            except Exception as error:
+                told = explain(value, error, "result")
+                told.__cause__ = error
+                _abandon(number)
+                return encode((number, values[:place], True, failure(told)))
+        return None
+
 
 MOMENT = 0.001
 
 _open: dict[int, Any] = {}
 _numbers = count(1)
+_closing: set[Any] = set()
 
 
 def begin(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], most: int) -> Any:
@@ -41,7 +71,7 @@ def pull(number: int, most: int) -> Any:
     """The next values."""
     generator = _open.get(number)
     if generator is None:
-        return number, [], True, None
+        return Batch((number, [], True, None))
     if hasattr(generator, "__anext__"):
         return _pull_async(number, generator, most)
     values: list[Any] = []
@@ -50,7 +80,7 @@ def pull(number: int, most: int) -> Any:
         for value in generator:
             values.append(value)
             if len(values) >= most or monotonic() >= until:
-                return number, values, False, None
+                return Batch((number, values, False, None))
     except BaseException as error:
         return _ended(number, values, error)
     return _ended(number, values, None)
@@ -63,7 +93,7 @@ async def _pull_async(number: int, generator: Any, most: int) -> Batch:
         async for value in generator:
             values.append(value)
             if len(values) >= most or monotonic() >= until:
-                return number, values, False, None
+                return Batch((number, values, False, None))
     except BaseException as error:
         return _ended(number, values, error)
     return _ended(number, values, None)
@@ -71,7 +101,18 @@ async def _pull_async(number: int, generator: Any, most: int) -> Batch:
 
 def _ended(number: int, values: list[Any], error: BaseException | None) -> Batch:
     _open.pop(number, None)
-    return number, values, True, None if error is None else failure(error)
+    return Batch((number, values, True, None if error is None else failure(error)))
+
+
+def _abandon(number: int) -> None:
+    """Nobody will pull from it any more."""
+    closing = close(number)
+    if hasattr(closing, "__await__"):
+        import asyncio
+
+        # The answer is made in the loop that the object lives in.
+        _closing.add(task := asyncio.ensure_future(closing))
+        task.add_done_callback(_closing.discard)
 
 
 def close(number: int) -> Any:

@@ -1,8 +1,8 @@
 """Where `paceline.map` can run.
 
-Owns: the register of engines. An engine is a function `run(function, items, *, star, chunksize, progress)`
+Owns: the register of engines. An engine is a function `run(function, items, *, star, chunksize, progress, cpus)`
 that returns the values in the order of the items and raises the exception of the first item, in that order,
-that has one.
+that has one. `cpus` is passed on only if the caller of `map` has said how many.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
             star: bool,
             chunksize: int | None,
             progress: Callable[[int], object] | None,
+            cpus: int | None = None,
         ) -> list[Any]: ...
 
 
@@ -32,8 +33,22 @@ __all__ = ["find", "names", "register"]
 
 AUTO = "cluster"
 
-# Those that come with paceline are loaded when they are first asked for.
-_BUILTIN = ("serial", "threads", "processes", "cluster")
+# Those that come with paceline are loaded when they are first asked for: the module, and the name in it.
+_BUILTIN = {
+    "serial": ("serial", "run"),
+    "threads": ("threads", "run"),
+    "processes": ("processes", "run"),
+    "cluster": ("cluster", "run"),
+    "multiprocessing": ("processes", "multiprocessing_pool"),
+    "joblib": ("joblib", "run"),
+    "dask": ("dask", "run"),
+    "for_loop": ("serial", "for_loop"),
+    "generator_expression": ("serial", "generator_expression"),
+    "generator_function": ("serial", "generator_function"),
+    "list_comprehension": ("serial", "list_comprehension"),
+    "map": ("serial", "map"),
+    "starmap": ("serial", "starmap"),
+}
 _registered: dict[str, Engine] = {}
 
 
@@ -69,6 +84,7 @@ def find(name: str) -> Engine:
     if name not in _registered:
         if name not in _BUILTIN:
             raise ValueError(f"unknown engine {name!r}: there are auto, {', '.join(names())}")
-        __import__(f"paceline.engines.{name}")
-        _registered[name] = sys.modules[f"paceline.engines.{name}"].run
+        module, run = _BUILTIN[name]
+        __import__(f"paceline.engines.{module}")
+        _registered[name] = getattr(sys.modules[f"paceline.engines.{module}"], run)
     return _registered[name]

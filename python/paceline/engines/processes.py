@@ -1,96 +1,25 @@
-"""The engine that is the standard library's process pool.
+"""The engines that are the standard library's: the process pool of `concurrent.futures`, and that of `multiprocessing`.
 
-Owns: making `ProcessPoolExecutor` take lambdas, closures and functions of scripts without a `__main__` guard.
-The function travels as slots get it, once per process; the main script is not imported again.
+Owns: starting their processes without the main script.
 """
 
 from __future__ import annotations
 
-import _pickle
 import multiprocessing
 import multiprocessing.context
 import multiprocessing.popen_spawn_posix
 import multiprocessing.spawn
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from paceline import _slot
-from paceline._functions import encode
-from paceline._machine import usable_cpus
-from paceline._outcome import remote_error
-from paceline._pickling import Reach, dumps
+from paceline.engines import chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Generator
 
-# A process gets about this many chunks, so that a slow one does not hold up the end for long.
-CHUNKS_EACH = 4
-
-
-def run(
-    function: Callable[..., Any],
-    items: Iterable[Any],
-    *,
-    star: bool,
-    chunksize: int | None,
-    progress: Callable[[int], object] | None,
-) -> list[Any]:
-    items = list(items)
-    if not items:
-        return []
-    workers = min(usable_cpus(), len(items))
-    size = chunksize or -(-len(items) // (workers * CHUNKS_EACH))
-    payload = encode(function, Reach(None))
-    results: list[Any] = []
-    executor = ProcessPoolExecutor(workers, _Context(), _install, (payload, star))
-    try:
-        chunks = [executor.submit(_run_chunk, _dumps(items[at : at + size])) for at in range(0, len(items), size)]
-        for chunk in chunks:
-            values, failure = chunk.result()
-            if failure is not None:
-                raise remote_error(failure)
-            results += _pickle.loads(values)
-            if progress is not None:
-                progress(len(results))
-    finally:
-        executor.shutdown(cancel_futures=True)
-    return results
-
-
-_function: Callable[..., Any] | None = None
-_packed: tuple[bytes, bool] = (b"", False)
-
-
-def _install(payload: bytes, star: bool) -> None:
-    """Runs first in each process.
-
-    Only notes the function: an error in here would be a broken pool, without a reason.
-    """
-    global _packed
-    _packed = (payload, star)
-
-
-def _run_chunk(chunk: bytes) -> tuple[bytes, bytes | None]:
-    """Runs in a process: the values of a chunk, or the first exception."""
-    global _function
-    try:
-        payload, star = _packed
-        if _function is None:
-            _function = _slot.load(payload)
-        function = _function
-        values = [function(*item) if star else function(item) for item in _pickle.loads(chunk)]
-        return _dumps(values, "result"), None
-    except BaseException as error:
-        return b"", _slot.failure(error)
-
-
-def _dumps(values: list[Any], root: Any = "value") -> bytes:
-    try:
-        data = _pickle.dumps(values, 5)
-    except Exception:
-        data = b"__main__"
-    return dumps(values, root) if b"__main__" in data else data
+    from paceline.engines.chunks import Job, Outcome
 
 
 _launch: Any = vars(multiprocessing.popen_spawn_posix.Popen)["_launch"]
@@ -130,3 +59,45 @@ class _Process(multiprocessing.context.SpawnProcess):
 
 class _Context(multiprocessing.context.SpawnContext):
     Process = _Process
+
+
+def executor(workers: int, job: Job) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(workers, _Context(), chunks.install, (job,))
+
+
+def _futures(workers: int, job: Job, messages: list[bytes]) -> Generator[Outcome, None, None]:
+    pool = executor(workers, job)
+    try:
+        for future in [pool.submit(chunks.run_chunk, message) for message in messages]:
+            yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _pool(workers: int, job: Job, messages: list[bytes]) -> Generator[Outcome, None, None]:
+    pool = _Context().Pool(workers, chunks.install, (job,))
+    processes: list[Any] = list(vars(pool)["_pool"])
+    try:
+        outcomes = pool.imap(chunks.run_chunk, messages)
+        for _ in messages:
+            while True:
+                try:
+                    yield outcomes.next(POLL)
+                    break
+                except multiprocessing.TimeoutError:
+                    # The pool itself would replace the process, forget its chunk, and wait for ever.
+                    ended = [process for process in processes if process.exitcode is not None]
+                    if ended:
+                        raise BrokenProcessPool(
+                            f"a process of the pool ended with exit code {ended[0].exitcode}, and its work with it"
+                        ) from None
+    finally:
+        pool.terminate()
+        pool.join()
+
+
+# How often, in seconds, somebody looks whether the processes of a pool are there, while nothing comes from them.
+POLL = 0.2
+
+run = chunks.engine(_futures)
+multiprocessing_pool = chunks.engine(_pool)

@@ -19,11 +19,12 @@ def run(
     star: bool,
     chunksize: int | None,
     progress: Callable[[int], object] | None,
+    cpus: int | None = None,
 ) -> list[Any]:
     function = plain(function)
     call = (lambda item: function(*item)) if star else function
     results = []
-    with ThreadPoolExecutor(usable_cpus(), "paceline-map") as executor:
+    with ThreadPoolExecutor(cpus or usable_cpus(), "paceline-map") as executor:
         for result in executor.map(call, items):
             results.append(result)
             if progress is not None:

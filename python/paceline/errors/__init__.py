@@ -15,6 +15,7 @@ from paceline.errors._base import _restore as _restore
 from paceline.errors._cluster import ClusterClosed, ClusterStopped, ConnectionFailed, HeadLost, NotConnected
 from paceline.errors._encodings import DamagedData, EncodingError, PickleRefused, UnknownEncoding
 from paceline.errors._ends import GroupLost, NodeLost, OutOfMemory, PoisonTask, PoolBroken, SlotDied, TaskTimeout
+from paceline.errors._files import FilesNotDelivered, NoSuchFiles
 from paceline.errors._objects import ObjectLost, OwnerLost, StoreFull
 from paceline.errors._programs import NoSuchFunction, ProgramNotStarted, WrongArguments
 from paceline.errors._room import GroupClosed, NestingTooDeep, NoResources, NoSuchHardware, QueueFull
@@ -38,6 +39,7 @@ __all__ = [
     "ConnectionFailed",
     "DamagedData",
     "EncodingError",
+    "FilesNotDelivered",
     "FunctionNotSerializable",
     "GroupClosed",
     "GroupLost",
@@ -46,6 +48,7 @@ __all__ = [
     "NestingTooDeep",
     "NoResources",
     "NoSuchActor",
+    "NoSuchFiles",
     "NoSuchFunction",
     "NoSuchHardware",
     "NodeLost",

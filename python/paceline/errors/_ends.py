@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from paceline.errors._base import PacelineError
-from paceline.errors._wording import after_attempts, amount, how_it_ended, memory_ran_out, signal_name, task_name
+from paceline.errors._wording import (
+    STOPPING,
+    after_attempts,
+    amount,
+    how_it_ended,
+    memory_ran_out,
+    signal_name,
+    task_name,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,9 +53,10 @@ class NodeLost(PacelineError):
 class SlotDied(PacelineError):
     """The process that ran the task ended before the task did.
 
-    `signal` is the number of the signal that ended it, or `exit_code` what it left with. `out_of_memory` says
-    whether memory was the reason; then `peak` is the most bytes the process had and `limit` how many there are,
-    as far as they are known. With `own_limit` it is the limit that the task itself was given by `memory=`.
+    `signal` is the number of the signal that ended it, or that stopped it for too long, and `exit_code` what it left
+    with. `out_of_memory` says whether memory was the reason; then `peak` is the most bytes the process had and `limit`
+    how many there are, as far as they are known. With `own_limit` it is the limit that the task itself was given by
+    `memory=`.
     """
 
     code = "slot-died"
@@ -111,6 +120,11 @@ class SlotDied(PacelineError):
             return "the function called os._exit or something it uses did; raise an exception instead"
         if signal_name(self.signal) in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"):
             return f"native code crashed; run {plain} under python -X faulthandler to see where"
+        if signal_name(self.signal) in STOPPING:
+            return (
+                "something stopped the process, and nobody let it go on with kill -CONT; "
+                "PACELINE_STOPPED_LIMIT sets how long it may stand still"
+            )
         return "something outside killed the process; look at the system log, or raise retries="
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Signals that nobody dies of.
+STOPPING = ("SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU")
+
 
 def megabytes(size: int) -> str:
     return f"{size / 1e6:.3g}" if size < 1e9 else f"{size / 1e6:.0f}"
@@ -25,6 +28,8 @@ def amount(count: int) -> str:
 def how_it_ended(signal: int | None, exit_code: int | None) -> str:
     if signal is not None:
         name = signal_name(signal)
+        if name in STOPPING:
+            return f"stopped by {name} (signal {signal}), and ended because it stood still for too long"
         return f"killed by {name} (signal {signal})" if name else f"killed by signal {signal}"
     if exit_code is not None:
         return f"ended with exit code {exit_code}"

@@ -12,7 +12,7 @@ use paceline_core::node::Config;
 use paceline_net::fds;
 use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves, Timing};
 use paceline_node::hardware::{self, Gpus, Memory};
-use paceline_node::{Answers, Handle, Headless, Options, Uplink};
+use paceline_node::{Answers, Handle, Headless, Options, Store, Uplink};
 use paceline_proto::question::NodeQuestion;
 use paceline_proto::{Address, Incarnation, NodeId, Part, Resources};
 use paceline_registry::{Lock, Node as Record, Place, machine};
@@ -105,6 +105,7 @@ pub async fn start(
         spares: SPARES,
         heartbeat,
         head_lost,
+        stopped_limit: Some(plan.stopped_limit).filter(|limit| !limit.is_zero()),
         ends_without_head: matches!(head, HeadAt::There { .. }),
         ..Config::new(NodeId(number), Incarnation(incarnation), Resources::default())
     };
@@ -112,6 +113,8 @@ pub async fn start(
     // So that programs which the cluster runs can use it.
     config.variables =
         up.address.iter().map(|address| ("PACELINE_ADDRESS".into(), address.clone())).collect();
+    let store = Store::new()?;
+    config.files = store.base().to_str().map(str::to_owned);
     let total = config.total;
     let programs = Programs::new(place.logs(), &wanted.name, plan.log.clone());
     let options = Options {
@@ -121,6 +124,7 @@ pub async fn start(
         uplink: way_up(&head),
         headless: on_headless(&headless, &ended_link),
         answers: Some(answers(log.clone(), programs.clone(), &record, &wanted.labels)),
+        store: Some(store),
         printed: Some(Arc::new(move |name, text| programs.print(name, text))),
         object_memory: object_memory(wanted)?,
     };
@@ -148,8 +152,14 @@ pub async fn start(
         let handle = handle.clone();
         async move {
             loop {
-                if let Accepted::Data { socket, lease, way } = listener.accept().await {
-                    handle.offer_opened(socket, lease, way);
+                match listener.accept().await {
+                    Accepted::Data { socket, lease, way } => {
+                        handle.offer_opened(socket, lease, way);
+                    }
+                    Accepted::Store { socket, lease, way } => {
+                        handle.offer_store(socket, lease, way);
+                    }
+                    Accepted::Peer { .. } => {}
                 }
             }
         }

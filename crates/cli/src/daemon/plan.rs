@@ -22,6 +22,7 @@ pub struct Plan {
     pub head_lost: Duration,
     pub client_lost: Duration,
     pub leave_within: Duration,
+    pub stopped_limit: Duration,
     pub log: LogPlan,
     /// It has left the terminal.
     pub detached: bool,
@@ -163,6 +164,7 @@ impl Plan {
             head_lost: settings.duration("head_lost")?,
             client_lost: settings.duration("client_lost")?,
             leave_within: settings.duration("leave_within")?,
+            stopped_limit: settings.duration("stopped_limit")?,
             log: LogPlan {
                 level: level(settings)?,
                 size: settings.bytes("log_size")?.unwrap_or(4 << 20).max(4096),

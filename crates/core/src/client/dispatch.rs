@@ -7,6 +7,7 @@ use super::task::{Spec, Task, TaskKey, Within};
 use super::{Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use paceline_proto::data::{Call, ToSlot};
+use paceline_proto::parts::carried;
 use paceline_proto::{Bytes, FunctionId, TaskId};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -65,7 +66,7 @@ impl<Ticket: Clone> Client<Ticket> {
             self.finish_unplaced(key, self.closing(), out);
             return (key, id);
         }
-        self.waiting.add(self.tasks[key.0].payload.len());
+        self.waiting.add(carried(&self.tasks[key.0].payload));
         self.shapes[shape].push(key, priority);
         self.fill(now, shape, out);
         if self.head.is_lost() && !self.goes_on_alone(shape) {
@@ -91,7 +92,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         let Some((lease, seq)) = task.sent else {
             let (shape, priority) = (task.shape, task.priority);
-            self.waiting.remove(task.payload.len());
+            self.waiting.remove(carried(&task.payload));
             self.shapes[shape].remove(key, priority);
             self.finish_unplaced(key, Outcome::Cancelled, out);
             self.demand_changed(shape, out);
@@ -129,7 +130,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         for key in queued {
             let Task { ref payload, shape, .. } = self.tasks[key.0];
-            self.waiting.remove(payload.len());
+            self.waiting.remove(carried(payload));
             self.finish_unplaced(key, Outcome::Cancelled, out);
             self.stir_pool(shape, out);
         }
@@ -234,7 +235,7 @@ impl<Ticket: Clone> Client<Ticket> {
             return false;
         }
         queue.pop();
-        self.waiting.remove(task.payload.len());
+        self.waiting.remove(carried(&task.payload));
         if lease.calls_left != u32::MAX {
             lease.calls_left -= 1;
         }
@@ -286,7 +287,7 @@ impl<Ticket: Clone> Client<Ticket> {
         task.sent = None;
         task.started = false;
         let (id, shape, priority) = (task.id, task.shape, task.priority);
-        self.waiting.add(task.payload.len());
+        self.waiting.add(carried(&task.payload));
         let queue = &mut self.shapes[shape];
         queue.put_back(key, priority, |other| self.tasks[other.0].id < id);
     }

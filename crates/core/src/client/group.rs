@@ -15,6 +15,7 @@ use super::task::{Charge, GroupLost, Unplaceable};
 use super::{Client, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
+use paceline_proto::parts::carried;
 use paceline_proto::placement::Member;
 use paceline_proto::{NodeId, ProgramId, Resources, Rule, Shape, SlotId};
 use std::collections::{BTreeMap, VecDeque};
@@ -201,7 +202,7 @@ impl<Ticket: Clone> Client<Ticket> {
         for member in self.groups.open[&base].members.clone() {
             self.shapes[member].gated = true;
             for task in self.shapes[member].drain() {
-                self.waiting.remove(self.tasks[task.0].payload.len());
+                self.waiting.remove(carried(&self.tasks[task.0].payload));
                 self.finish_unplaced(task, outcome.clone(), out);
             }
             for key in self.shapes[member].leases.clone() {

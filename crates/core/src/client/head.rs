@@ -13,6 +13,7 @@ use super::{Charge, Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use crate::alarm::Alarm;
 use paceline_proto::control::{ClientToHead, HeadToClient, Held, Met};
+use paceline_proto::parts::carried;
 use paceline_proto::{Death, DeathCause, LeaseId, OutOfMemory};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -258,7 +259,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let queue = &mut self.shapes[shape];
         queue.wanted = 0;
         for key in queue.drain() {
-            self.waiting.remove(self.tasks[key.0].payload.len());
+            self.waiting.remove(carried(&self.tasks[key.0].payload));
             self.finish_unplaced(key, self.head_lost(), out);
         }
         self.end_visit_if_idle(shape, out);

@@ -3,6 +3,7 @@
 use super::queue::Queue;
 use super::shapes::ShapeKey;
 use super::{Client, Effect, Outcome};
+use paceline_proto::parts::carried;
 use paceline_proto::{Bytes, FunctionId, Resources, Shape, TaskId};
 
 /// A task for the client itself.
@@ -39,7 +40,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 }
                 for key in self.shapes[shape].drain() {
                     let task = self.tasks.remove(key.0);
-                    self.waiting.remove(task.payload.len());
+                    self.waiting.remove(carried(&task.payload));
                     if let Some(ticket) = task.ticket {
                         let outcome = Outcome::TooDeep { needs: Box::new(needs) };
                         out.push(Effect::Finished { ticket, task: task.id, outcome });
@@ -50,7 +51,7 @@ impl<Ticket: Clone> Client<Ticket> {
         };
         self.demand_changed(shape, out);
         let task = self.tasks.remove(key.0);
-        self.waiting.remove(task.payload.len());
+        self.waiting.remove(carried(&task.payload));
         let function = self.functions.get(task.function).expect("a task names a function that was defined");
         Some(Here {
             ticket: task.ticket?,

@@ -9,6 +9,7 @@ use super::shapes::ShapeKey;
 use super::{Config, TaskKey};
 use crate::Tick;
 use paceline_proto::data::{Call, Hello, ToSlot};
+use paceline_proto::parts::carried;
 use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, Seq, SlotId};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -214,7 +215,7 @@ impl Lease {
         }
         self.backlog += expected;
         let call = call(seq);
-        let bytes = call.payload.len();
+        let bytes = carried(&call.payload);
         self.bytes += bytes;
         let (withdrawing, beside) = (false, false);
         self.in_flight.push_back(InFlight { seq, task, expected, bytes, withdrawing, standing, beside });
@@ -353,7 +354,7 @@ impl Lease {
     }
 
     pub fn outgoing_size(&self) -> (usize, usize) {
-        let bytes = self.calls.iter().map(|call| call.payload.len()).sum();
+        let bytes = self.calls.iter().map(|call| carried(&call.payload)).sum();
         (self.calls.len() + self.before_calls.len() + self.after_calls.len(), bytes)
     }
 

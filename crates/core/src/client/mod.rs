@@ -28,6 +28,7 @@ mod head;
 mod here;
 mod lease;
 mod links;
+mod notices;
 mod pool;
 mod programs;
 mod queue;
@@ -59,8 +60,10 @@ use group::Groups;
 use guests::Guests;
 use head::HeadLink;
 use lease::Lease;
+use notices::Notices;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
+use paceline_proto::parts::carried;
 use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, Start, TaskId};
 use pool::Pools;
 use shapes::Shapes;
@@ -159,8 +162,9 @@ pub enum Effect<Ticket> {
     Started { ticket: Ticket },
     /// Hand in [`Event::Tick`] at this time, or a little later.
     WakeAt(Tick),
-    /// To be said to people: so many tasks have been waiting for room for a while, and for what.
-    Waits { tasks: usize, why: String },
+    /// To be said to people: so many tasks of so many requests have been waiting for room for a while, and for what the
+    /// first of them does.
+    Waits { tasks: usize, requests: usize, why: String },
 }
 
 /// What the client remembers about a slot across leases.
@@ -184,6 +188,7 @@ pub struct Client<Ticket> {
     functions: Functions,
     programs: BTreeMap<ProgramId, Start>,
     sharing: Sharing,
+    notices: Notices,
     groups: Groups,
     guests: Guests,
     pools: Pools<Ticket>,
@@ -216,6 +221,7 @@ impl<Ticket: Clone> Client<Ticket> {
             functions: Functions::default(),
             programs: BTreeMap::new(),
             sharing: Sharing::default(),
+            notices: Notices::default(),
             groups: Groups::default(),
             guests: Guests::default(),
             pools: Pools::default(),
@@ -271,7 +277,7 @@ impl<Ticket: Clone> Client<Ticket> {
             HeadToClient::ActorAway { actor, why } => self.on_actor_away(actor, why, out),
             // The shell tells whoever waits for it.
             HeadToClient::ActorKnown { .. } | HeadToClient::Found { .. } => {}
-            HeadToClient::Waits { shape, why } => self.on_waits(shape, why, out),
+            HeadToClient::Waits { shape, why } => self.on_waits(now, shape, why, out),
         }
     }
 
@@ -301,6 +307,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         self.release_idle(now, out);
         self.end_patience(now, out);
+        self.say_notices(now, out);
         self.head_on_time(now, out);
     }
 
@@ -392,7 +399,7 @@ impl<Ticket: Clone> Client<Ticket> {
             // Whoever submits such a task again is told again: a larger node may have come.
             queue.wanted = 0;
             for key in queue.drain() {
-                self.waiting.remove(self.tasks[key.0].payload.len());
+                self.waiting.remove(carried(&self.tasks[key.0].payload));
                 self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused.clone())), out);
             }
         }
@@ -405,7 +412,7 @@ impl<Ticket: Clone> Client<Ticket> {
         let mut waiting = Waiting::default();
         for (shape, _, queue) in self.shapes.iter() {
             for key in queue.iter() {
-                waiting.add(self.tasks.get(key.0).map_or(0, |task| task.payload.len()));
+                waiting.add(self.tasks.get(key.0).map_or(0, |task| carried(&task.payload)));
                 *places.entry(key).or_default() += 1;
                 let task = self.tasks.get(key.0).ok_or(format!("CL-2: {key:?} is queued but unknown"))?;
                 if task.shape != shape || task.sent.is_some() {

@@ -2,7 +2,8 @@
 
 use super::{Client, Effect, NotStarted, Outcome};
 use paceline_proto::control::ClientToHead;
-use paceline_proto::{ProgramId, Start, StartError, program};
+use paceline_proto::parts::carried;
+use paceline_proto::{ProgramId, Start, StartError};
 use std::collections::btree_map::Entry;
 
 impl<Ticket: Clone> Client<Ticket> {
@@ -39,7 +40,7 @@ impl<Ticket: Clone> Client<Ticket> {
             // Whoever submits such a task again has it tried again: the program may have been built meanwhile.
             queue.wanted = 0;
             for key in queue.drain() {
-                self.waiting.remove(self.tasks[key.0].payload.len());
+                self.waiting.remove(carried(&self.tasks[key.0].payload));
                 let outcome = NotStarted { path: path.clone(), why: why.clone() };
                 self.finish_unplaced(key, Outcome::NotStarted(Box::new(outcome)), out);
             }
@@ -59,5 +60,5 @@ pub fn name(start: &Start) -> ProgramId {
     hasher.update(&(start.command.len() as u64).to_le_bytes());
     let hash = hasher.finalize();
     let (head, _) = hash.as_bytes().split_first_chunk::<8>().expect("a hash is longer than a name");
-    program::id_of_hash(*head)
+    ProgramId::of_hash(*head, start.command.is_empty())
 }

@@ -6,6 +6,7 @@ use super::{Client, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use paceline_proto::Seq;
 use paceline_proto::data::{Reply, Status};
+use paceline_proto::parts::carried;
 
 impl<Ticket: Clone> Client<Ticket> {
     pub(super) fn on_replies(
@@ -27,7 +28,7 @@ impl<Ticket: Clone> Client<Ticket> {
         lease.last_progress = now;
         let mut acknowledge = false;
         for reply in replies.into_iter().skip(known) {
-            acknowledge |= self.leases[key.0].count_reply(reply.payload.len());
+            acknowledge |= self.leases[key.0].count_reply(carried(&reply.payload));
             self.on_reply(key, shape, reply, out);
         }
         self.after_replies(now, key, shape, acknowledge, out);

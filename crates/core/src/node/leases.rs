@@ -4,7 +4,19 @@ use super::devices::Held;
 use super::{Effect, Node, State, Use};
 use crate::time::Tick;
 use paceline_proto::control::{NodeToHead, NodeToSlot};
-use paceline_proto::{LeaseId, Resources, SlotId, Way};
+use paceline_proto::{Address, ClientId, LeaseId, LeaseSecret, Resources, SlotId, Way, store};
+
+/// Whose a lease is, for one who wants to bring something.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StoreOf<'a> {
+    Here {
+        client: ClientId,
+        secret: LeaseSecret,
+    },
+    /// It is on another node, and comes by way of this one.
+    There(&'a [Address]),
+    Nobody,
+}
 
 impl Node {
     /// Give every lease that waits its slot, as long as there are slots.
@@ -59,8 +71,12 @@ impl Node {
             slot.client = Some(wanted.client);
             slot.held = Held::by(&wanted);
             let total = self.config.total;
-            let (needs, own) = (wanted.shape.needs, wanted.shape.program.is_own());
-            let bind = NodeToSlot::Bind { client: wanted.client, needs, total, own, devices };
+            let (needs, own) = (wanted.shape.needs, wanted.shape.program.is_clients());
+            let bind = {
+                let files = self.config.files.as_deref();
+                let files = files.map(|base| store::directory_of(base, wanted.client));
+                NodeToSlot::Bind { client: wanted.client, needs, total, own, devices, files }
+            };
             if needs.memory() > 0 {
                 out.push(Effect::Confine { slot: id, limit: needs.memory() });
             }
@@ -100,6 +116,23 @@ impl Node {
                 None => out.push(Effect::Refuse { connection }),
             },
         }
+    }
+
+    /// Who may bring something to this node's store under this lease.
+    pub fn store_of(&self, lease: LeaseId) -> StoreOf<'_> {
+        let mut held = self.slots.values().filter_map(|slot| slot.state.lease());
+        match held.find(|held| held.lease == lease && !self.works.contains_key(&lease)) {
+            Some(held) => StoreOf::Here { client: held.client, secret: held.secret },
+            None => self.relays.get(&lease).map_or(StoreOf::Nobody, |addresses| StoreOf::There(addresses)),
+        }
+    }
+
+    /// Whether anything of this client runs or may, and whether any process is bound to it.
+    pub fn serves(&self, client: ClientId) -> (bool, bool) {
+        let of_client = |slot: &&super::Slot| slot.client == Some(client);
+        let waits = self.pending.iter().any(|wanted| wanted.client == client);
+        let busy = self.slots.values().filter(of_client).any(|slot| slot.state.lease().is_some());
+        (waits || busy, waits || self.slots.values().any(|slot| of_client(&slot)))
     }
 
     pub(super) fn detach(&mut self, now: Tick, id: SlotId, out: &mut Vec<Effect>) {

@@ -33,6 +33,7 @@ mod places;
 mod programs;
 mod slots;
 mod status;
+mod stopped;
 #[cfg(test)]
 mod tests;
 mod works;
@@ -52,11 +53,15 @@ use std::time::Duration;
 use works::Errand;
 
 pub use guests::{GuestCalls, MOST_GUESTS};
+pub use leases::StoreOf;
 pub use memory::MemoryBound;
 pub use status::{SlotState, SlotStatus, Status};
 
 /// How long silence may last, in heartbeats, before the link to the head counts as dead.
 const BEATS: u32 = 3;
+
+/// How long a slot may stand still, unless somebody says otherwise.
+pub const STOPPED_LIMIT: Duration = Duration::from_secs(30);
 
 /// What the node is told at its start.
 #[derive(Clone, Debug)]
@@ -94,10 +99,14 @@ pub struct Config {
     pub start_limit: Duration,
     /// The zygote of a program that has no slots and is not asked for any ends after this long.
     pub program_idle: Duration,
+    /// A slot that was stopped by a signal is ended after this long; none: it may stand still for ever.
+    pub stopped_limit: Option<Duration>,
     /// Work of the head's has this long to end when asked to; then it is killed.
     pub work_grace: Duration,
     /// What such work finds in its environment.
     pub variables: Vec<(String, String)>,
+    /// Where it keeps what clients on other machines bring.
+    pub files: Option<String>,
 }
 
 impl Config {
@@ -122,8 +131,10 @@ impl Config {
             max_blocked: 64,
             start_limit: Duration::from_secs(10),
             program_idle: Duration::from_secs(60),
+            stopped_limit: Some(STOPPED_LIMIT),
             work_grace: Duration::from_secs(5),
             variables: Vec::new(),
+            files: None,
         }
     }
 }
@@ -146,6 +157,16 @@ pub enum Event {
     Forked {
         slot: SlotId,
         pid: u32,
+    },
+    /// A slot's process was stopped by this signal. The call that runs has had its time then, if it has so much only.
+    Stopped {
+        slot: SlotId,
+        signal: i32,
+        ends_at: Option<Tick>,
+    },
+    /// It goes on.
+    Continued {
+        slot: SlotId,
     },
     /// What the page of a slot that is gone says of its guests' calls. Comes before the end of the slot.
     GuestCalls {
@@ -231,6 +252,13 @@ pub enum Effect {
         slot: SlotId,
         used: u64,
         limit: u64,
+    },
+    /// Kill the slot's process group, and say of its death that this signal had stopped it, or that its call had had its
+    /// time.
+    EndStopped {
+        slot: SlotId,
+        signal: i32,
+        timed_out: bool,
     },
     /// See to it that the slot cannot have much more than this many bytes, if the system helps.
     Confine {
@@ -361,6 +389,8 @@ struct Slot {
     blocked: Option<Blocked>,
     /// It is to end because it had more memory than it may.
     exceeded: bool,
+    /// Its process was stopped.
+    stopped: Option<stopped::Stopped>,
     /// How its guests' calls stood when it ended.
     guest_calls: Vec<GuestCalls>,
     /// How its lease's data connection came, if one did.
@@ -458,6 +488,8 @@ impl Node {
             Event::ProgramUp(program) => self.on_program_up(now, program),
             Event::ProgramDown(program, why) => self.on_program_down(now, program, why, out),
             Event::Forked { slot, pid } => self.on_forked(now, slot, pid, out),
+            Event::Stopped { slot, signal, ends_at } => self.on_stopped(now, slot, signal, ends_at),
+            Event::Continued { slot } => self.on_continued(slot),
             Event::GuestCalls { slot, calls } => self.on_guest_calls(slot, calls),
             Event::Exited { slot, death } => self.on_exited(now, slot, death, out),
             Event::FromSlot(slot, message) => self.on_slot(now, slot, message, out),
@@ -494,6 +526,9 @@ impl Node {
         self.programs_on_gap(gap);
         self.leave_by = self.leave_by.map(|by| by + gap);
         for slot in self.slots.values_mut() {
+            if let Some(stopped) = &mut slot.stopped {
+                stopped.on_gap(gap);
+            }
             match &mut slot.state {
                 State::Detaching { until, .. } | State::Warm { until, .. } => *until = *until + gap,
                 State::Ending { kill_at: Some(at), .. } => *at = *at + gap,
@@ -506,6 +541,7 @@ impl Node {
         self.works_on_time(now, out);
         self.head_on_time(now, out);
         self.slots_on_time(now, out);
+        self.stopped_on_time(now, out);
         self.blocked_on_time(now);
         self.programs_on_time(now, out);
         self.leaving_on_time(now, out);
@@ -537,7 +573,13 @@ impl Node {
         });
         let programs =
             self.programs_next().into_iter().chain(self.blocked_until(now)).chain(self.works_next());
-        slots.chain(head).chain(self.next_fork(now)).chain(programs).chain(self.leave_deadline()).min()
+        slots
+            .chain(self.stopped_next())
+            .chain(head)
+            .chain(self.next_fork(now))
+            .chain(programs)
+            .chain(self.leave_deadline())
+            .min()
     }
 
     pub(super) fn on_close(&mut self, now: Tick, out: &mut Vec<Effect>) {

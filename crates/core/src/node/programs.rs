@@ -116,6 +116,7 @@ impl Node {
             held: Held::default(),
             blocked: None,
             exceeded: false,
+            stopped: None,
             way: None,
             guest_calls: Vec::new(),
             state,

@@ -80,6 +80,22 @@ pub fn dial_data(
     })
 }
 
+/// Open a connection to the store of the node that has this lease. By way of another node it is sealed, whatever the way
+/// to that one is.
+pub fn dial_store(
+    addresses: &[Address],
+    relayed: bool,
+    lease: LeaseId,
+    secret: LeaseSecret,
+    deadline: Instant,
+) -> Result<Secured, Error> {
+    let header = Header { kind: Kind::Store, id: lease.0 };
+    reach(addresses, deadline, |socket, address, until| {
+        let sealed = relayed || matches!(address, Found::Tcp { .. });
+        at_once(greet_node(socket, address, header, &secret, sealed, until))
+    })
+}
+
 /// The same by way of another node, which passes on sealed bytes, whatever the way to it is.
 pub fn dial_relayed(
     addresses: &[Address],
@@ -93,7 +109,7 @@ pub fn dial_relayed(
     })
 }
 
-/// Answer the dialing side of a data connection whose header was read: the slot's part.
+/// Answer the dialing side of a data or store connection whose header was read: the slot's or the node's part.
 pub fn answer_data(socket: OwnedFd, secret: &LeaseSecret, deadline: Instant) -> io::Result<Secured> {
     let address = peer_address(&socket);
     let mut talk = Talk::new(Waiting { socket, until: deadline });
@@ -331,6 +347,18 @@ async fn greet_slot(
     until: Instant,
 ) -> Result<Secured, Error> {
     let header = Header { kind: Kind::Data, id: lease.0 };
+    greet_node(socket, found, header, secret, sealed, until).await
+}
+
+/// Reach what a node has under a lease.
+async fn greet_node(
+    socket: OwnedFd,
+    found: &Found,
+    header: Header,
+    secret: &LeaseSecret,
+    sealed: bool,
+    until: Instant,
+) -> Result<Secured, Error> {
     let mut talk = Talk::new(Waiting { socket, until });
     let peer = match found {
         Found::Unix { .. } => {

@@ -60,6 +60,8 @@ pub enum Accepted {
     Peer { secured: Secured, introduction: Introduction },
     /// A data connection, to be handed to the node. What follows its header is still to be read.
     Data { socket: OwnedFd, lease: LeaseId, way: Way },
+    /// The same, for the node's store.
+    Store { socket: OwnedFd, lease: LeaseId, way: Way },
 }
 
 /// A new name for an abstract unix socket, which nobody can guess.
@@ -214,6 +216,10 @@ async fn see(socket: OwnedFd, door: &Door, unix: bool) -> Result<Accepted, Failu
                 _ => Way::Relayed,
             };
             Ok(Accepted::Data { socket: talk.into_descriptor(), lease: LeaseId(header.id), way })
+        }
+        (Kind::Store, Serves::Node, _) => {
+            let way = if unix { Way::Unix } else { Way::Tls };
+            Ok(Accepted::Store { socket: talk.into_descriptor(), lease: LeaseId(header.id), way })
         }
         (Kind::Client | Kind::Node, Serves::Head, Some(keys)) => {
             let (proved, peer, method) = match known {

@@ -197,7 +197,7 @@ impl<S: Socket> Talk<S> {
 
     async fn fill(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
-        match tls.receive(self.socket.descriptor(), &mut self.received)? {
+        match tls.receive(self.socket.descriptor(), |bytes| self.received.extend_from_slice(bytes))? {
             Got::Bytes { .. } => Ok(()),
             Got::Nothing => self.socket.readable().await,
             Got::Closed | Got::Reset => Err(io::ErrorKind::UnexpectedEof.into()),

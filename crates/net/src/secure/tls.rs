@@ -4,7 +4,6 @@
 //! * TL-2: a session that waits for nothing has no buffers of its own but for part of a record: what is received passes
 //!   through the thread's own.
 
-use bytes::BytesMut;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
@@ -82,8 +81,8 @@ impl Tls {
         Ok(true)
     }
 
-    /// Take what has arrived, and append what can be opened of it.
-    pub(crate) fn receive(&mut self, socket: impl AsFd, into: &mut BytesMut) -> io::Result<Got> {
+    /// Take what has arrived, and hand on what can be opened of it.
+    pub(crate) fn receive(&mut self, socket: impl AsFd, mut into: impl FnMut(&[u8])) -> io::Result<Got> {
         RECEIVED.with_borrow_mut(|buffer| {
             if buffer.is_empty() {
                 // Pages of it that nothing is ever received into are never made.
@@ -102,7 +101,7 @@ impl Tls {
             let mut received = &buffer[..count];
             while !received.is_empty() {
                 self.connection.read_tls(&mut received)?;
-                if self.open(into)? {
+                if self.open(&mut into)? {
                     return Ok(Got::Closed);
                 }
             }
@@ -110,15 +109,15 @@ impl Tls {
         })
     }
 
-    /// Append what can be opened. Says whether the peer has said that this was all.
-    fn open(&mut self, into: &mut BytesMut) -> io::Result<bool> {
+    /// Hand on what can be opened. Says whether the peer has said that this was all.
+    fn open(&mut self, into: &mut impl FnMut(&[u8])) -> io::Result<bool> {
         let state = self.connection.process_new_packets().map_err(io::Error::other)?;
         let mut left = state.plaintext_bytes_to_read();
         let mut reader = self.connection.reader();
         while left > 0 {
             let chunk = reader.fill_buf()?;
             let count = chunk.len();
-            into.extend_from_slice(chunk);
+            into(chunk);
             reader.consume(count);
             left -= count;
         }

@@ -26,7 +26,7 @@ pub fn call(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> Py
         let message = "a function of another language takes its arguments by position, not by keyword";
         return Err(PyTypeError::new_err(message));
     }
-    values::build(|out| {
+    values::build(args.py(), |out| {
         out.push(CALL);
         arguments(args, out)
     })
@@ -39,7 +39,7 @@ pub fn item(item: &Bound<'_, PyAny>, star: bool) -> PyResult<Bytes> {
 
 /// `[function(item) for item in items]`, or `[function(*item) for item in items]`
 pub fn each(items: &Bound<'_, PyList>, star: bool) -> PyResult<Bytes> {
-    values::build(|out| {
+    values::build(items.py(), |out| {
         out.push(EACH);
         for item in items {
             let args = as_arguments(&item, star)?;

@@ -14,9 +14,8 @@ import time
 import weakref
 from concurrent.futures import CancelledError
 
-from paceline._functions import name_of
+from paceline._functions import by_name, name_of
 from paceline._remote import DEFAULTS, _checked, shipped
-from paceline._slot import REFERENCE
 from paceline.compat.parl import _host
 from paceline.compat.parl.remote.client import Client, get_global_client
 from paceline.compat.parl.remote.exceptions import (
@@ -297,4 +296,4 @@ def _opened(cluster: Cluster, needs: dict[str, Any]) -> Pool:
 
 
 def _payload(name: str) -> bytes:
-    return REFERENCE + f"{_host.__name__}\0{name}".encode()
+    return by_name(_host.__name__, name)

@@ -1,6 +1,7 @@
 //! The invariants of pools.
 
 use super::super::Client;
+use paceline_proto::parts::carried;
 
 impl<Ticket: Clone> Client<Ticket> {
     pub(in super::super) fn check_pools(&self) -> Result<(), String> {
@@ -13,7 +14,7 @@ impl<Ticket: Clone> Client<Ticket> {
             if pool.broken.is_some() && leases + queue.len() + queue.in_flight > 0 {
                 return Err(format!("PL-6: a broken pool has {leases} leases and {} calls", queue.len()));
             }
-            let bytes: usize = pool.standing.values().map(|entry| entry.call.payload.len()).sum();
+            let bytes: usize = pool.standing.values().map(|entry| carried(&entry.call.payload)).sum();
             if bytes != pool.bytes {
                 return Err(format!("PL-1: standing calls take {bytes} bytes, not {}", pool.bytes));
             }

@@ -8,6 +8,7 @@ use super::super::{Client, Effect, LeaseKey, Outcome};
 use super::{Pool, PoolId};
 use crate::Tick;
 use paceline_proto::data::{Reply, Status};
+use paceline_proto::parts::carried;
 use paceline_proto::{Bytes, FunctionId, TaskId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +78,7 @@ impl<Ticket> Pool<Ticket> {
     fn accept(&mut self, id: TaskId, call: Standing) -> u32 {
         let number = self.next;
         self.next += 1;
-        self.bytes += call.payload.len();
+        self.bytes += carried(&call.payload);
         self.standing.insert(number, Entry::new(id, call));
         number
     }
@@ -90,7 +91,7 @@ impl<Ticket> Pool<Ticket> {
         let bytes = &mut self.bytes;
         self.standing.retain(|other, earlier| {
             let stays = *other >= number || earlier.call.replaces.as_ref() != Some(&key);
-            *bytes -= if stays { 0 } else { earlier.call.payload.len() };
+            *bytes -= if stays { 0 } else { carried(&earlier.call.payload) };
             stays
         });
     }
@@ -98,8 +99,8 @@ impl<Ticket> Pool<Ticket> {
     /// What standing calls would take with this one.
     fn bytes_with(&self, call: &Standing) -> usize {
         let same = |entry: &&Entry| call.replaces.is_some() && entry.call.replaces == call.replaces;
-        let void: usize = self.standing.values().filter(same).map(|entry| entry.call.payload.len()).sum();
-        self.bytes - void + call.payload.len()
+        let void: usize = self.standing.values().filter(same).map(|entry| carried(&entry.call.payload)).sum();
+        self.bytes - void + carried(&call.payload)
     }
 
     /// The first one that was not sent, as tasks see it.
@@ -164,9 +165,9 @@ impl<Ticket: Clone> Client<Ticket> {
         let id = pool.standing[&last].id;
         for number in old {
             let entry = pool.standing.remove(&number).expect("listed above");
-            pool.bytes -= entry.call.payload.len();
+            pool.bytes -= carried(&entry.call.payload);
         }
-        pool.bytes += call.payload.len();
+        pool.bytes += carried(&call.payload);
         pool.standing.insert(last, Entry::new(id, call));
         true
     }

@@ -30,7 +30,7 @@ impl Bench {
 
 fn bind_to(slot: u64, client: ClientId, shape: Shape, numbers: &[usize]) -> Effect {
     let (needs, total, devices) = (shape.needs, Resources::default(), set(numbers));
-    to_slot(slot, NodeToSlot::Bind { client, needs, total, own: true, devices })
+    to_slot(slot, NodeToSlot::Bind { client, needs, total, own: true, devices, files: None })
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod links;
 mod memory;
 mod programs;
 mod random;
+mod stopped;
 mod supply;
 mod works;
 
@@ -178,6 +179,7 @@ fn bind(slot: u64, client: ClientId, shape: Shape) -> Effect {
             total: Resources::default(),
             own: shape.program.is_own(),
             devices: Devices::default(),
+            files: None,
         },
     )
 }

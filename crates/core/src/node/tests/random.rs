@@ -101,7 +101,10 @@ impl Model {
                     inbox.push_back(message);
                 }
             }
-            Effect::Kill { slot } | Effect::EndForMemory { slot, .. } | Effect::Exceeded { slot, .. } => {
+            Effect::Kill { slot }
+            | Effect::EndForMemory { slot, .. }
+            | Effect::Exceeded { slot, .. }
+            | Effect::EndStopped { slot, .. } => {
                 self.exit(slot, None);
             }
             Effect::ForgetSlot { slot } => {
@@ -158,8 +161,8 @@ impl Model {
     }
 
     fn step(&mut self) {
-        match self.random.below(28) {
-            25..=27 => self.task_waits(),
+        match self.random.below(29) {
+            26..=28 => self.task_waits(),
             0 => self.toggle_head(),
             1..=3 => {
                 let longest = if self.random.below(10) == 0 { 12_000 } else { 50 };
@@ -176,6 +179,7 @@ impl Model {
             21 => self.connects(),
             22 => self.nonsense(),
             23 => self.memory_is_short(),
+            24 => self.slot_stops(),
             _ => self.zygote_dies(),
         }
     }
@@ -273,6 +277,18 @@ impl Model {
             let running = (self.random.below(2) == 0).then_some(Seq(4));
             self.exit(slot, running);
         }
+    }
+
+    /// Or goes on; at times a slot is meant that is gone.
+    fn slot_stops(&mut self) {
+        let slot = SlotId(self.random.below(20));
+        let slot = self.some_process().filter(|_| self.random.below(4) > 0).unwrap_or(slot);
+        let ends_at = (self.random.below(2) == 0).then_some(self.bench.now);
+        let event = match self.random.below(2) {
+            0 => Event::Stopped { slot, signal: 19, ends_at },
+            _ => Event::Continued { slot },
+        };
+        self.handle(event);
     }
 
     fn memory_is_short(&mut self) {

@@ -58,7 +58,8 @@ class Client:
     def _connected(self) -> Cluster:
         try:
             address = known(self.master_address)
-            return _connect(address, key_file=key_here(address, name_at(address.rpartition(":")[2])))
+            key_file = key_here(address, name_at(address.rpartition(":")[2]))
+            return _connect(address, key_file=key_file, files=self.distributed_files)
         except ConnectionFailed as error:
             if "version" in str(error) or "Python" in str(error):
                 raise AssertionError(f"Version mismatch: {error}") from error

@@ -1,0 +1,82 @@
+//! Bytes and descriptors over a unix socket, into memory that need not be initialised.
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+
+/// What came at once.
+pub(crate) struct Came {
+    pub count: usize,
+    /// A descriptor was among it.
+    pub descriptor: Option<OwnedFd>,
+    /// One was, and there is no room for it in this process.
+    pub lost: bool,
+}
+
+/// Room for the message about one descriptor, aligned as the kernel wants it.
+#[repr(C, align(8))]
+struct Control([u8; 24]);
+
+const ONE: u32 = size_of::<libc::c_int>() as u32;
+
+/// Receive without waiting.
+pub(crate) fn receive(socket: impl AsFd, into: &mut [MaybeUninit<u8>]) -> Result<Came, Errno> {
+    let mut control = Control([0; 24]);
+    let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    // SAFETY: plain memory, for which zeros are fine.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut piece;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the kernel writes into what the message names, and that is ours for as long.
+    let count = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
+    if count < 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    let mut came = Came { count: count as usize, descriptor: None, lost: false };
+    if message.msg_controllen > 0 || message.msg_flags & libc::MSG_CTRUNC != 0 {
+        came.lost = message.msg_flags & libc::MSG_CTRUNC != 0;
+        // SAFETY: the kernel has filled the message; the header is read within what it says is there.
+        unsafe {
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            if !header.is_null()
+                && (*header).cmsg_level == libc::SOL_SOCKET
+                && (*header).cmsg_type == libc::SCM_RIGHTS
+                && (*header).cmsg_len >= libc::CMSG_LEN(ONE) as usize
+            {
+                let number: libc::c_int = libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned();
+                came.descriptor = Some(OwnedFd::from_raw_fd(number));
+            }
+        }
+    }
+    Ok(came)
+}
+
+/// Send without waiting, with a descriptor at the first byte.
+pub(crate) fn send(socket: impl AsFd, bytes: &[u8], descriptor: BorrowedFd<'_>) -> Result<usize, Errno> {
+    let sent = crate::fds::send_with_fds(socket, bytes, &[descriptor]);
+    sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_and_descriptors_come_together() {
+        let (left, right) = crate::fds::pair().unwrap();
+        rustix::net::send(&left, b"before", rustix::net::SendFlags::empty()).unwrap();
+        assert_eq!(send(&left, b"with", left.as_fd()).unwrap(), 4);
+        rustix::net::send(&left, b"after", rustix::net::SendFlags::empty()).unwrap();
+        let mut room = [MaybeUninit::uninit(); 64];
+        let (mut counts, mut descriptors) = (Vec::new(), 0);
+        while let Ok(came) = receive(&right, &mut room) {
+            counts.push(came.count);
+            descriptors += usize::from(came.descriptor.is_some());
+            assert!(!came.lost);
+        }
+        assert_eq!((counts.iter().sum::<usize>(), descriptors), (15, 1));
+    }
+}

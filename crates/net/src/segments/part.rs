@@ -1,0 +1,158 @@
+//! Large buffers that belong to a payload without being in it.
+
+use super::copy;
+use super::memory::Written;
+use super::store::Store;
+use super::wire::Range;
+use paceline_core::segments::Spot;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One such buffer.
+pub struct Part {
+    memory: Memory,
+    /// Somebody has it to write in.
+    taken: AtomicBool,
+}
+
+enum Memory {
+    /// In a segment of ours, to be lent.
+    Own(Own),
+    /// Lent to us.
+    Lent(Range, usize),
+    /// Our own.
+    Heap(Heap),
+}
+
+impl Part {
+    fn new(memory: Memory) -> Part {
+        Part { memory, taken: AtomicBool::new(false) }
+    }
+
+    /// A copy of these bytes: in a segment if there can be one.
+    pub fn copy_of(bytes: &[u8]) -> Part {
+        match Store::current().place(bytes.len()) {
+            Some(own) => {
+                // SAFETY: the range is as long, and ours alone until it is lent.
+                unsafe { copy::past_caches(bytes, own.begin()) };
+                Part::new(Memory::Own(own))
+            }
+            None => Part::heap(bytes.to_vec()),
+        }
+    }
+
+    pub(super) fn heap(bytes: Vec<u8>) -> Part {
+        Part::new(Memory::Heap(Heap::new(bytes)))
+    }
+
+    pub(super) fn lent(range: Range, length: usize) -> Part {
+        Part::new(Memory::Lent(range, length))
+    }
+
+    pub(super) fn own(&self) -> Option<&Own> {
+        match &self.memory {
+            Memory::Own(own) => Some(own),
+            _ => None,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match &self.memory {
+            Memory::Own(own) => own.length,
+            Memory::Lent(_, length) => *length,
+            Memory::Heap(heap) => heap.length,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn begin(&self) -> *mut u8 {
+        match &self.memory {
+            Memory::Own(own) => own.begin(),
+            Memory::Lent(range, _) => range.begin(),
+            Memory::Heap(heap) => heap.begin,
+        }
+    }
+
+    /// What is in it.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: as much memory as it says, which lives as long as this does. What is in a segment of ours is written by
+        // nobody as long as we have it; what somebody has taken to write in is not asked for here.
+        unsafe { std::slice::from_raw_parts(self.begin(), self.len()) }
+    }
+}
+
+/// A range of a segment of this process, to be sent any number of times.
+pub(super) struct Own {
+    pub store: &'static Store,
+    pub memory: Arc<Written>,
+    pub spot: Spot,
+    pub length: usize,
+}
+
+impl Own {
+    fn begin(&self) -> *mut u8 {
+        self.memory.at(self.spot.offset as usize, self.length)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if self.store.is_current() {
+            self.store.release(self.spot);
+        }
+    }
+}
+
+struct Heap {
+    begin: *mut u8,
+    length: usize,
+    capacity: usize,
+}
+
+impl Heap {
+    fn new(bytes: Vec<u8>) -> Heap {
+        let mut bytes = std::mem::ManuallyDrop::new(bytes);
+        Heap { begin: bytes.as_mut_ptr(), length: bytes.len(), capacity: bytes.capacity() }
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: what it was made of.
+        drop(unsafe { Vec::from_raw_parts(self.begin, self.length, self.capacity) });
+    }
+}
+
+// SAFETY: memory that belongs to no thread; who may write it is said by `taken`.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+/// A buffer to read and write, which nobody else sees.
+pub struct View {
+    part: Arc<Part>,
+}
+
+impl View {
+    /// The part itself for who asks first. Others get a copy, and so does who asks for what may be sent again.
+    pub fn of(part: &Arc<Part>) -> View {
+        let whole = part.own().is_none() && !part.taken.swap(true, Ordering::SeqCst);
+        let part = if whole { part.clone() } else { Arc::new(Part::heap(part.bytes().to_vec())) };
+        View { part }
+    }
+
+    pub fn begin(&self) -> *mut u8 {
+        self.part.begin()
+    }
+
+    pub fn len(&self) -> usize {
+        self.part.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.part.is_empty()
+    }
+}

@@ -1,0 +1,129 @@
+//! What one end of a link has been lent, and what is to be said of it when the link is next written to.
+
+use super::keeper::Keeper;
+use super::memory::Read;
+use super::store::Store;
+use paceline_core::segments::{Borrowed, SegmentId, Spot, Wrong};
+use paceline_proto::lending::{Lending, Returned};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Has the owner of a link write what is to be said. It may take the locks that guard the link.
+pub type Kick = Arc<dyn Fn() + Send + Sync>;
+
+pub(super) struct Wire {
+    store: &'static Store,
+    state: Mutex<State>,
+    /// Something is to be said.
+    pub pending: AtomicBool,
+    pub kick: Option<Kick>,
+}
+
+#[derive(Default)]
+struct State {
+    borrowed: Borrowed,
+    maps: HashMap<SegmentId, Arc<Read>>,
+    returned: Vec<Returned>,
+    gone: Vec<SegmentId>,
+    closed: bool,
+}
+
+impl Wire {
+    pub fn new(store: &'static Store, kick: Option<Kick>) -> Wire {
+        Wire { store, state: Mutex::default(), pending: AtomicBool::new(false), kick }
+    }
+
+    pub fn on_segment(&self, id: SegmentId, size: u64, map: Read) -> Result<(), Wrong> {
+        let mut state = self.state.lock();
+        state.borrowed.on_segment(id, size)?;
+        state.maps.insert(id, Arc::new(map));
+        Ok(())
+    }
+
+    pub fn on_gone(&self, id: SegmentId) -> bool {
+        let mut state = self.state.lock();
+        let map = state.maps.remove(&id);
+        let known = state.borrowed.on_gone(id);
+        drop(state);
+        // Unmapping takes a while if it was large.
+        drop(map);
+        known
+    }
+
+    pub fn on_range(self: &Arc<Wire>, spot: Spot, length: u64) -> Result<Range, Wrong> {
+        let mut state = self.state.lock();
+        state.borrowed.on_range(spot, length, super::forks())?;
+        let map = state.maps.get(&spot.segment).cloned().ok_or(Wrong::Unknown(spot.segment))?;
+        drop(state);
+        Ok(Range { wire: self.clone(), map, spot, length: length as usize })
+    }
+
+    /// A segment of ours is no more.
+    pub fn say_gone(self: &Arc<Wire>, id: SegmentId, keeper: &Keeper) {
+        self.state.lock().gone.push(id);
+        self.is_pending(keeper);
+    }
+
+    fn is_pending(self: &Arc<Wire>, keeper: &Keeper) {
+        if !self.pending.swap(true, Ordering::SeqCst) {
+            keeper.look_after(self);
+        }
+    }
+
+    /// What is to be said now.
+    pub fn take(&self) -> Vec<Lending> {
+        self.pending.store(false, Ordering::SeqCst);
+        let mut state = self.state.lock();
+        let gone = std::mem::take(&mut state.gone).into_iter();
+        let mut said: Vec<Lending> = gone.map(|id| Lending::Gone { segment: id.0 }).collect();
+        if !state.returned.is_empty() {
+            said.push(Lending::Returned(std::mem::take(&mut state.returned)));
+        }
+        said
+    }
+
+    /// The link has ended: nothing more is to be said.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let maps = std::mem::take(&mut state.maps);
+        drop(state);
+        drop(maps);
+    }
+}
+
+/// A range that is lent to this process. Nobody else here has the same.
+pub(super) struct Range {
+    wire: Arc<Wire>,
+    map: Arc<Read>,
+    spot: Spot,
+    length: usize,
+}
+
+impl Range {
+    pub fn begin(&self) -> *mut u8 {
+        self.map.at(self.spot.offset as usize, self.length)
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        // SM-1: in a forked child it is the parent's to return.
+        if !self.wire.store.is_current() {
+            return;
+        }
+        let renewed = self.map.renew(self.spot.offset as usize, self.length);
+        let mut state = self.wire.state.lock();
+        if state.closed {
+            return;
+        }
+        let Some(retired) = state.borrowed.give_back(self.spot, super::forks()) else { return };
+        let retired = retired || renewed.is_err();
+        let Spot { segment, offset } = self.spot;
+        state.returned.push(Returned { segment: segment.0, offset, retired });
+        drop(state);
+        self.wire.is_pending(&self.wire.store.keeper);
+    }
+}

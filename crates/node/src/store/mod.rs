@@ -1,0 +1,171 @@
+//! What clients bring to this machine: their files, by content, and a directory of each client where they are laid out.
+//!
+//! Owns: one directory of this node below the one for temporary files, the links of those who bring something, and when
+//! the directory of a client goes. Does not own: who may open such a link (the core knows the leases).
+//!
+//! * SR-1: only the node's user may look inside.
+//! * SR-2: what is kept under a hash has that hash, and nobody else writes to it: clients get copies.
+//! * SR-3: the directory of a client goes with the client: at once if it says so, else when none of its links is left
+//!   and nothing of it runs. The whole goes with the node, and that of a node that was killed when another one starts.
+//! * SR-4: a disk that is full is said to be so to whoever brought something; the node goes on.
+
+mod cache;
+mod folder;
+mod links;
+mod unpack;
+
+use cache::Cache;
+use paceline_proto::ClientId;
+use paceline_proto::store::{Failure, directory_of};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use unpack::Tree;
+
+/// How long a client may be without a link, if nothing of it runs, before its directory goes.
+const ORPHANED: Duration = Duration::from_secs(3);
+
+/// The store of one node. Nothing is on disk before somebody brings something.
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Where it is, once it is.
+    base: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Taken as long as the directory is there.
+    lock: Option<OwnedFd>,
+    cache: Cache,
+    clients: BTreeMap<ClientId, Client>,
+    /// Links that are open, to be shut when the node ends.
+    links: BTreeMap<u64, OwnedFd>,
+    opened: u64,
+    closed: bool,
+}
+
+/// What is known of one client.
+#[derive(Default)]
+struct Client {
+    links: usize,
+    /// It has said that it goes.
+    going: bool,
+    alone_since: Option<Instant>,
+    tree: Arc<Mutex<Tree>>,
+}
+
+impl Store {
+    /// A store with a directory of its own, which is made when it is needed. Removes those of nodes that were killed.
+    pub fn new() -> io::Result<Store> {
+        let parent = std::env::temp_dir();
+        folder::remove_stale(&parent);
+        let base = folder::name_in(&parent)?;
+        Ok(Store { shared: Arc::new(Shared { base, state: Mutex::default() }) })
+    }
+
+    /// Where it is, or will be.
+    pub fn base(&self) -> &Path {
+        &self.shared.base
+    }
+
+    /// Somebody who works for this client has opened a link.
+    pub(crate) fn serve(
+        &self,
+        connection: OwnedFd,
+        client: ClientId,
+        secret: Option<paceline_proto::LeaseSecret>,
+        closed: impl FnOnce() + Send + 'static,
+    ) {
+        links::serve(self.shared.clone(), connection, client, secret, closed);
+    }
+
+    /// Whether some client has no link any more, so that [`Store::tidy`] should be called now and then.
+    pub(crate) fn has_orphans(&self) -> bool {
+        self.shared.state.lock().clients.values().any(|client| client.links == 0)
+    }
+
+    /// Remove the directories of clients that are gone (SR-3). `runs` says whether anything of a client runs, and whether
+    /// it has any process at all.
+    pub(crate) fn tidy(&self, runs: impl Fn(ClientId) -> (bool, bool)) {
+        let now = Instant::now();
+        let mut gone = Vec::new();
+        let mut state = self.shared.state.lock();
+        state.clients.retain(|&id, client| {
+            let (busy, there) = runs(id);
+            let Some(since) = client.alone_since.filter(|_| client.links == 0) else { return true };
+            let over = if client.going { !busy } else { !there && now.duration_since(since) >= ORPHANED };
+            if over {
+                gone.push(id);
+            }
+            !over
+        });
+        // Out of the way before anybody can come back to it.
+        let moved: Vec<PathBuf> = gone.into_iter().filter_map(|id| self.shared.set_aside(id)).collect();
+        drop(state);
+        if !moved.is_empty() {
+            let remove = move || moved.iter().for_each(|path| drop(std::fs::remove_dir_all(path)));
+            let _ = std::thread::Builder::new().name("paceline-tidy".into()).spawn(remove);
+        }
+    }
+
+    /// Nothing more is taken, and all that was is removed.
+    pub fn close(&self) {
+        let mut state = self.shared.state.lock();
+        state.closed = true;
+        for link in std::mem::take(&mut state.links).values() {
+            let _ = rustix::net::shutdown(link, rustix::net::Shutdown::Both);
+        }
+        if let Some(lock) = state.lock.take() {
+            folder::remove(&self.shared.base);
+            drop(lock);
+        }
+    }
+}
+
+impl Shared {
+    /// The directory is there, and ours.
+    fn make(&self, state: &mut State) -> Result<(), Failure> {
+        if state.closed {
+            return Err(Failure::System { text: "the node is going".into() });
+        }
+        if state.lock.is_none() {
+            let lock = folder::create(&self.base).map_err(|error| unable(&self.base, &error))?;
+            state.lock = Some(lock);
+        }
+        Ok(())
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.base.join("cache")
+    }
+
+    fn of_client(&self, client: ClientId) -> PathBuf {
+        directory_of(&self.base.to_string_lossy(), client).into()
+    }
+
+    fn set_aside(&self, client: ClientId) -> Option<PathBuf> {
+        let path = self.of_client(client);
+        let aside = path.with_extension(format!(
+            "gone-{}",
+            rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec
+        ));
+        std::fs::rename(&path, &aside).ok().map(|()| aside)
+    }
+}
+
+/// What the system would not do, in words for people.
+fn unable(path: &Path, error: &io::Error) -> Failure {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let text = format!("{} on {}: {error}", path.display(), host.trim());
+    if full { Failure::Full { text } } else { Failure::System { text } }
+}
