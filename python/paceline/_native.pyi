@@ -6,7 +6,7 @@ Nothing here is public: users meet `paceline` itself. Two sides use it: client p
 
 from collections.abc import Callable, Iterable, Sequence
 from types import CellType
-from typing import Any, Self, final
+from typing import Any, Self, SupportsIndex, final
 
 from typing_extensions import disjoint_base
 
@@ -448,7 +448,7 @@ class Memory:
 class Apart:
     """Bytes that are pickled as a large buffer."""
 
-    def __reduce_ex__(self, protocol: int, /) -> tuple[object, tuple[object]]: ...
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> tuple[object, tuple[object]]: ...
 
 class Beside:
     """A call that goes on beside others in its slot. Its answer may come from any thread, once."""
