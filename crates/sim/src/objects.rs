@@ -47,7 +47,7 @@ struct Process {
     root: bool,
     alive: bool,
     holder: Holder,
-    /// Each once for every reference.
+    /// Each once for every reference, but for those in its calls.
     refs: Vec<Reference>,
     having: BTreeSet<ObjectId>,
     asked: BTreeMap<u64, Why>,
@@ -413,6 +413,10 @@ impl World {
 
     fn drop_ref(&mut self, id: usize, at: usize) {
         let reference = self.processes[id].refs.swap_remove(at);
+        self.release(id, reference);
+    }
+
+    fn release(&mut self, id: usize, reference: Reference) {
         if self.processes[id].holder.remove(reference.object) {
             self.say(id, &ToStore::Release { object: reference.object });
         }
@@ -424,7 +428,6 @@ impl World {
         let refs: Vec<Reference> = known.into_iter().filter(|_| self.random.percent(50)).take(3).collect();
         for reference in &refs {
             self.processes[caller].holder.add(reference.object);
-            self.processes[caller].refs.push(*reference);
         }
         self.called += 1;
         self.calls.insert(self.called, Call { caller, slot, refs, state: State::Travels });
@@ -496,10 +499,7 @@ impl World {
             self.unsent.insert(reference.object);
         }
         for reference in call.refs {
-            let at = self.processes[caller].refs.iter().position(|held| *held == reference);
-            if let Some(at) = at {
-                self.drop_ref(caller, at);
-            }
+            self.release(caller, reference);
         }
     }
 
@@ -578,9 +578,7 @@ impl World {
             if !self.processes[id].alive || !self.processes[id].asked.is_empty() {
                 continue;
             }
-            let in_calls: usize =
-                self.calls.values().filter(|call| call.caller == id).map(|call| call.refs.len()).sum();
-            while self.processes[id].refs.len() > in_calls && in_calls == 0 {
+            while !self.processes[id].refs.is_empty() {
                 self.drop_ref(id, 0);
             }
             for object in std::mem::take(&mut self.processes[id].having) {
