@@ -165,17 +165,24 @@ def store() -> Objects:
     return _cluster.current()._connected().objects()
 
 
+class _Buffers(list["Any"]):
+    """Collects buffers for a pickler."""
+
+    __call__ = list.append
+
+
 def encoded(value: object) -> tuple[bytes, list[memoryview]]:
     """The pickle of a value, and the buffers that go beside it, each in one piece."""
-    buffers: list[Any] = []
+    buffers = _Buffers()
     try:
-        pickled = _pickle.dumps(value, 5, buffer_callback=buffers.append)
+        pickled = _pickle.dumps(value, 5, buffer_callback=buffers)
     except Exception:
         pickled = b""
     if not pickled or b"__main__" in pickled:
         from paceline import _pickling
 
-        return _pickling.dumps(value, "value"), []
+        buffers.clear()
+        pickled = _pickling.dumps(value, "value", buffers)  # type: ignore[arg-type]
     return pickled, [buffer.raw() for buffer in buffers]
 
 

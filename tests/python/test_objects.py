@@ -92,6 +92,8 @@ def test_a_reference_arrives_as_its_value(cluster: pl.Cluster) -> None:
     assert [future.result() for future in [total.submit(large) for _ in range(50)]] == [array.sum()] * 50
     assert total.map([large, large]) == [array.sum()] * 2
     assert parts({"both": [large, small]}, more=small) == (1.0, "word", "word")
+    beside = same([large, numpy.ones(300_000), small])
+    assert [float(beside[0].sum()), float(beside[1].sum()), beside[2]] == [array.sum(), 300_000, "word"]
 
 
 def test_what_is_written_is_seen_by_nobody_else(cluster: pl.Cluster) -> None:
