@@ -6,7 +6,7 @@ Nothing here is public: users meet `paceline` itself. Two sides use it: client p
 
 from collections.abc import Callable, Iterable, Sequence
 from types import CellType
-from typing import Any, Self, final
+from typing import Any, Self, SupportsIndex, final
 
 from typing_extensions import disjoint_base
 
@@ -382,7 +382,6 @@ def current() -> tuple[int, int, int] | None:
     """Task, attempt and slot, inside a task."""
 
 @final
-@final
 class Collector:
     """Collects large buffers while a value is pickled: the `buffer_callback` of a pickler."""
 
@@ -391,16 +390,15 @@ class Collector:
 
 @final
 class Memory:
-    """A large buffer that has come, to read and write."""
-
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    """A large buffer that has come, to read and write. It has the buffer protocol, and nothing else."""
 
 @final
 class Apart:
     """Bytes that are pickled as a large buffer."""
 
-    def __reduce_ex__(self, protocol: int, /) -> tuple[object, tuple[object]]: ...
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> tuple[object, tuple[object]]: ...
 
+@final
 class Beside:
     """A call that goes on beside others in its slot. Its answer may come from any thread, once."""
 
