@@ -431,7 +431,6 @@ def current() -> tuple[int, int, int] | None:
     """Task, attempt and slot, inside a task."""
 
 @final
-@final
 class Collector:
     """Collects large buffers while a value is pickled: the `buffer_callback` of a pickler."""
 
@@ -440,9 +439,7 @@ class Collector:
 
 @final
 class Memory:
-    """A large buffer that has come, to read and write."""
-
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    """A large buffer that has come, to read and write. It has the buffer protocol, and nothing else."""
 
 @final
 class Apart:
@@ -450,6 +447,7 @@ class Apart:
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> tuple[object, tuple[object]]: ...
 
+@final
 class Beside:
     """A call that goes on beside others in its slot. Its answer may come from any thread, once."""
 
