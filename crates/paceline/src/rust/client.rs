@@ -116,6 +116,7 @@ impl Builder {
             command: slot_main::command(),
             variables: slot_main::variables(),
             name: self.name.unwrap_or_else(|| "embedded".into()),
+            object_memory: None,
         };
         let around = surroundings()?;
         let session = Session::embedded(config, around, Arc::new(|run| run()), Arc::new(print), limits)

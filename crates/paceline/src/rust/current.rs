@@ -1,7 +1,9 @@
 //! What a task can ask about itself.
 
 use crate::{SlotId, TaskId};
+use paceline_proto::data::Environment;
 use paceline_slot::Runtime;
+use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -41,6 +43,17 @@ pub(crate) fn runs(running: Option<(TaskId, u32)>) -> Option<(TaskId, u32)> {
     let attempt = ATTEMPT.swap(attempt, Ordering::Relaxed);
     let task = TaskId(TASK.swap(task.0, Ordering::Relaxed));
     (task.0 != 0).then_some((task, attempt))
+}
+
+/// Where the client has this slot's calls find themselves, since the last time it said.
+static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
+
+pub(crate) fn is_bound(environment: &Environment) {
+    *ENVIRONMENT.lock() = Some(environment.clone());
+}
+
+pub(crate) fn environment() -> Option<Environment> {
+    ENVIRONMENT.lock().clone()
 }
 
 pub(crate) fn runtime() -> Option<&'static Runtime> {

@@ -33,7 +33,12 @@ pub(crate) fn open() -> Result<&'static Nested> {
     if let Some(nested) = NESTED.get() {
         return Ok(nested);
     }
-    let session = Session::nested(runtime.clone(), surroundings()?, None, Arc::new(|run| run()))
+    // What it submits finds itself where it is itself.
+    let around = match current::environment() {
+        Some(environment) => environment,
+        None => surroundings()?,
+    };
+    let session = Session::nested(runtime.clone(), around, None, Arc::new(|run| run()))
         .map_err(|error| Error::Start(Arc::new(error)))?;
     // A client that is another program knows this one by its path; so do its nodes.
     let program = if runtime.is_own() { ProgramId::OWN } else { session.program(slot_main::start()) };

@@ -148,6 +148,10 @@ impl Slot {
     }
 
     fn bind(&mut self, environment: &Environment) {
+        current::is_bound(environment);
+        if let Some(session) = nested::opened() {
+            session.set_environment(environment.clone());
+        }
         if !self.runtime.is_far() {
             enter(environment.directory.as_ref());
         } else if !self.bound {
