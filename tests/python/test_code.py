@@ -44,7 +44,7 @@ class Far:
             "PACELINE_ADDRESS": self.address,
             "XDG_CACHE_HOME": str(self.folder / "cache"),
         }
-        return self.paceline.environment(**far, **more)
+        return self.paceline.environment(**{**far, **more})
 
     def write(self, files: dict[str, str]) -> None:
         for name, text in files.items():
@@ -284,19 +284,19 @@ def test_the_directory_goes_when_client_or_node_is_killed(far: Far) -> None:
 def test_a_module_that_something_else_has_the_name_of_is_an_error(far: Far) -> None:
     far.write(
         {
-            "signal.py": "from _signal import *\ndef where():\n    return __file__\n",
+            "keyword.py": "kwlist = []\niskeyword = set().__contains__\ndef where():\n    return __file__\n",
             "main.py": """
                 import json, sys
-                sys.modules.pop("signal", None)
+                sys.modules.pop("keyword", None)
                 sys.path.insert(0, sys.path[0])
                 import importlib.util
-                import signal
-                assert "project" in signal.__file__
+                import keyword
+                assert "project" in keyword.__file__
                 import paceline as pl
 
                 with pl.connect():
                     try:
-                        print(json.dumps(["ran", pl.remote(signal.where)()]))
+                        print(json.dumps(["ran", pl.remote(keyword.where)()]))
                     except pl.FilesNotDelivered as error:
                         print(json.dumps(["refused", str(error)]))
                 """,
@@ -304,7 +304,7 @@ def test_a_module_that_something_else_has_the_name_of_is_an_error(far: Far) -> N
     )
     how, text = far.run()
     assert how == "refused"
-    assert "signal" in text
+    assert "module keyword" in text
     assert str(far.store) in text
     assert "hint" in text
 

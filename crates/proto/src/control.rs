@@ -11,6 +11,7 @@ use crate::ids::{
     ActorId, ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId, ProgramId,
     SlotId,
 };
+use crate::objects::{FromStore, ToStore};
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
 use crate::question::{Answer, ClientQuestion, NodeQuestion, Question};
@@ -64,7 +65,7 @@ pub enum ClientToHead {
         /// The lease it lives under; none while it is being rebuilt.
         lease: Option<LeaseId>,
         /// It is no more, for this reason.
-        gone: Option<String>,
+        gone: Option<Gone>,
         /// The submitted program that the client is, if the actor is to come back with it.
         program: Option<String>,
     },
@@ -73,6 +74,28 @@ pub enum ClientToHead {
     Visit { actor: ActorId, stay: bool, held: Option<LeaseId> },
     /// Which actor has this name?
     Find { number: u64, name: String },
+}
+
+/// Why an actor is no more.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Gone {
+    /// For people.
+    pub why: String,
+    /// What its constructor raised, as its language has it; empty if that was not the reason.
+    #[serde(with = "serde_bytes")]
+    pub error: Vec<u8>,
+}
+
+impl From<&str> for Gone {
+    fn from(why: &str) -> Gone {
+        why.to_owned().into()
+    }
+}
+
+impl From<String> for Gone {
+    fn from(why: String) -> Gone {
+        Gone { why, error: Vec::new() }
+    }
 }
 
 /// Head to client.
@@ -176,7 +199,7 @@ pub enum HeadToClient {
     /// The actor is no more, or never was.
     ActorGone {
         actor: ActorId,
-        why: String,
+        why: Gone,
     },
     /// Nobody knows what became of the actor, and it is not rebuilt before somebody does.
     ActorAway {
@@ -400,6 +423,8 @@ pub enum SlotToNode {
     Connect,
     /// The task was told to get on by itself, but all that it waits for runs elsewhere.
     Waits { lease: LeaseId },
+    /// The slot has objects, or wants them: its link to the node's store comes along.
+    Objects,
 }
 
 /// Node to zygote. `Fork` brings three descriptors: the slot's control socket, its output, its error output.
@@ -481,6 +506,8 @@ control_message! {
     SlotToNode = 69,
     NodeToZygote = 70,
     ZygoteToNode = 71,
+    ToStore = 72,
+    FromStore = 73,
 }
 
 #[cfg(test)]
