@@ -20,6 +20,10 @@ const HABIT: u32 = 2;
 /// Of so many that are copied one is not.
 const DOUBT: u32 = 16;
 
+/// What the kernel says of a page.
+const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+const OF_A_FILE: u64 = 1 << 61;
+
 #[derive(Default)]
 pub(super) struct Habit {
     overwritten: AtomicU32,
@@ -54,9 +58,12 @@ impl Habit {
         let Some(pages) = self.pages.get_or_init(open) else { return false };
         let mut entry = [0; 8];
         let place = (address / rustix::param::page_size() * 8) as u64;
-        let read = rustix::io::pread(pages.as_fd(), &mut entry, place);
-        // Present or swapped out, and not of a file.
-        read == Ok(8) && u64::from_le_bytes(entry) >> 61 & 0b001 == 0 && u64::from_le_bytes(entry) >> 62 != 0
+        if rustix::io::pread(pages.as_fd(), &mut entry, place) != Ok(8) {
+            return false;
+        }
+        let entry = u64::from_le_bytes(entry);
+        let (is_there, is_of_a_file) = ((entry & PRESENT_OR_SWAPPED) != 0, (entry & OF_A_FILE) != 0);
+        is_there && !is_of_a_file
     }
 }
 
