@@ -19,7 +19,7 @@ from paceline._functions import Package, name_of
 from paceline._options import ONCE, needs
 from paceline._remote import _Generic
 from paceline._slot import CONSTRUCTOR, objects, rebuild
-from paceline.errors import PoolBroken
+from paceline.errors import ActorDied, PoolBroken
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ActorClass(_Typed[T]):
         try:
             self._awaited(home).call((), {})
             return Actor(home)
-        except PoolBroken as broken:
+        except (PoolBroken, ActorDied) as broken:
             error = _cause(broken)
         raise error
 
@@ -196,7 +196,7 @@ class ActorFuture(concurrent.futures.Future[T]):
     def _settle(self, actor: Actor[Any], made: Any) -> None:
         try:
             made.result()
-        except PoolBroken as broken:
+        except (PoolBroken, ActorDied) as broken:
             self.set_exception(_cause(broken))
         except BaseException as error:
             self.set_exception(error)
@@ -209,9 +209,10 @@ class ActorFuture(concurrent.futures.Future[T]):
         return asyncio.wrap_future(self).__await__()
 
 
-def _cause(broken: PoolBroken) -> BaseException:
-    """What the constructor raised, if that is what broke it."""
-    return broken.error if broken.error is not None else broken
+def _cause(broken: PoolBroken | ActorDied) -> BaseException:
+    """What the constructor raised, if that is what broke it; of a detached actor it is the cause."""
+    error = broken.error if isinstance(broken, PoolBroken) else broken.__cause__
+    return error if error is not None else broken
 
 
 def decorated(kind: type, options: dict[str, Any]) -> ActorClass[Any]:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 RESTARTS = 1_000_000
 # What its program is called; the head knows it by this, too.
 PREFIX = "actor."
-# How often the program looks whether its actor has ended.
-LOOK = 0.25
 # How long an actor may take to be known after its program was accepted.
 START = 60.0
 
@@ -39,11 +37,12 @@ def create(
     """Have an actor built that needs nobody, and say what it is visited by. Raises `ActorRefused` if none can be.
 
     `payload` constructs it with these arguments. When it returns, the record is in the journal and the actor is known
-    to the cluster; its constructor may still run.
+    to the cluster; its constructor may still run, or have failed, which whoever calls the actor is told.
     """
     import _pickle
     import os
     import sys
+    import time
 
     from paceline import errors
     from paceline._pickling import dumps
@@ -62,8 +61,11 @@ def create(
         input=_pickle.dumps((list(sys.path), name, identity, payload, shown, call, pool, about)),
         restarts=RESTARTS,
     )
+    began = time.monotonic()
     found = session.find_actor(name, START)
-    if found is None or found[0] != identity:
+    # If it is gone already, it has failed, and the first call says how.
+    late = found is None and time.monotonic() - began >= START
+    if late or (found is not None and found[0] != identity):
         raise errors.ActorRefused(f"the actor {name} was not to be started: `paceline logs {PREFIX}{name}` says why")
     return identity
 
@@ -79,7 +81,7 @@ def main() -> None:
     """The program that owns the actor."""
     import _pickle
     import sys
-    import time
+    from concurrent.futures import CancelledError
 
     path, *rest = _pickle.loads(sys.stdin.buffer.read())
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
@@ -91,10 +93,16 @@ def main() -> None:
         session = cluster._connected()
         pool = session.pool(1, eager=True, once=True, **pool_options)
         pool.prepare(payload, shown, args, kwargs)
-        pool.host(identity, name=name, about=about, program=PREFIX + name)
-        while not pool.closed and (broken := pool.broken()) is None:
-            time.sleep(LOOK)
-        if not pool.closed:
+        try:
+            pool.host(identity, name=name, about=about, program=PREFIX + name)
+            pool.ended()
+        except pl.ActorRefused as refused:
+            # Another one was quicker. Who waits for this one hears of it, and so does who looks into the log.
+            session.actor_gone(identity, str(refused))
+            print(refused, file=sys.stderr)
+        except CancelledError:
+            print(f"the actor {name} was destroyed", file=sys.stderr)
+        except pl.PacelineError as broken:
             print(f"the actor {name} has ended: {broken}", file=sys.stderr)
 
 

@@ -6,7 +6,7 @@ Nothing here is public: users meet `paceline` itself. Two sides use it: client p
 
 from collections.abc import Callable, Iterable, Sequence
 from types import CellType
-from typing import Any, Self, final
+from typing import Any, Self, SupportsIndex, final
 
 from typing_extensions import disjoint_base
 
@@ -144,6 +144,9 @@ class Pool:
         """Node, slot, and whether it has run all standing calls."""
     def ready(self, count: int, timeout: float | None) -> bool:
         """Wait until so many slots are there and have run all standing calls. Raises what has broken the pool."""
+    def ended(self, timeout: float | None = None) -> bool:
+        """Wait until the pool has ended. Raises what has broken it; of one that was closed, `ClusterClosed` or
+        `CancelledError`."""
     def join(self, timeout: float | None = None) -> bool:
         """Wait until nothing runs or waits in the pool; after `finish`, until its slots are given back, too."""
     def host(self, actor: bytes, *, name: str | None = None, about: bytes = ..., program: str | None = None) -> None:
@@ -386,7 +389,7 @@ def current() -> tuple[int, int, int] | None:
 class Collector:
     """Collects large buffers while a value is pickled: the `buffer_callback` of a pickler."""
 
-    def __call__(self, buffer: Buffer) -> bool: ...
+    def __call__(self, /, buffer: object) -> bool: ...
     def clear(self) -> None: ...
 
 @final
@@ -399,7 +402,7 @@ class Memory:
 class Apart:
     """Bytes that are pickled as a large buffer."""
 
-    def __reduce_ex__(self, protocol: int, /) -> tuple[object, tuple[object]]: ...
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> tuple[object, tuple[object]]: ...
 
 class Beside:
     """A call that goes on beside others in its slot. Its answer may come from any thread, once."""

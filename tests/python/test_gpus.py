@@ -92,6 +92,47 @@ def test_the_gpus_are_known_before_user_code_is_imported(tmp_path: Path) -> None
     assert done.stdout == "('0,1', 'PCI_BUS_ID')\n('', 'PCI_BUS_ID')\n"
 
 
+def test_an_actor_sees_its_gpus_before_its_class_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "gpu_class.py").write_text(
+        textwrap.dedent(
+            """
+            import os
+            SEEN = os.environ.get("CUDA_VISIBLE_DEVICES")
+
+            class Learner:
+                def seen(self):
+                    return SEEN, os.environ.get("CUDA_VISIBLE_DEVICES")
+            """
+        )
+    )
+    done = run_script(
+        f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import paceline as pl
+        import gpu_class
+        pl.connect(cpus=2)
+        two, one, none = (pl.remote(cpus=0, gpus=gpus)(gpu_class.Learner)() for gpus in (2, 1, 0))
+        print(two.seen(), one.seen(), none.seen())
+        """,
+        env={"PACELINE_FAKE_GPUS": "3"},
+    ).ok()
+    assert done.stdout == "('0,1', '0,1') ('2', '2') ('', '')\n"
+
+
+def test_what_an_actor_had_is_free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without waiting for any heartbeat, which come every two seconds."""
+    with gpus(monkeypatch, "1"):
+        kind = pl.remote(cpus=4, gpus=1)(OnGpu)
+        kind()  # nobody keeps it, so it ends
+        began = time.monotonic()
+        for _ in range(4):
+            actor = kind()
+            assert actor.built_with == "0"
+            pl.destroy(actor)
+        assert time.monotonic() - began < 8
+
+
 def test_parts_of_a_gpu_are_shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with gpus(monkeypatch, "2"):
         halves = pl.remote(gpus=0.5)(together).starmap([(str(tmp_path), 4)] * 4)

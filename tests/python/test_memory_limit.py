@@ -197,3 +197,21 @@ def test_the_kernel_helps_where_it_may(tmp_path: Path) -> None:
     """
     run_script(script)
     wait_until(lambda: set(groups()) <= before, "the group of a program that was killed is gone")
+
+
+class Hoarder:
+    def take(self, megabytes: int) -> int:
+        return take(megabytes, "", 30 if megabytes > 200 else 0)
+
+
+def test_an_actor_has_a_limit_as_long_as_it_lives(two: pl.Cluster) -> None:
+    limited = pl.remote(cpus=0, memory=LIMIT)(Hoarder).options(restarts=1)()
+    free = pl.remote(cpus=0)(Hoarder)()
+    with pytest.raises(pl.ActorDied) as caught:
+        limited.take(400)
+    assert caught.value.ran
+    assert caught.value.out_of_memory == "yes"
+    assert limited.take(20) == 2, "and so has the one that is built anew"
+    with pytest.raises(pl.ActorDied):
+        limited.take(400)
+    assert free.take(20) == 2, "others have not noticed"

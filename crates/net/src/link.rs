@@ -106,6 +106,9 @@ impl Link {
 
     /// Have this called when something is to be said over the link that nobody waits for.
     pub fn on_something_to_say(&mut self, kick: Kick) {
+        if self.near {
+            segments::prepare();
+        }
         self.kick = Some(kick);
     }
 

@@ -84,6 +84,14 @@ impl Session {
         cell
     }
 
+    /// Its outcome comes when the pool has ended, and says how.
+    pub fn pool_ended(&self, pool: &PoolId) -> Arc<Cell> {
+        let cell = Cell::new();
+        let ticket = Ticket::Cell(cell.clone());
+        self.shared.state.lock().inner.act(|core, effects| core.pool_ended(pool, ticket, effects));
+        cell
+    }
+
     /// Its outcome comes when nothing runs or waits in the pool any more; of one that is finished, when its slots are given
     /// back, too.
     pub fn pool_drained(&self, pool: &PoolId) -> Arc<Cell> {

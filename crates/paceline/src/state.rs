@@ -203,13 +203,17 @@ impl State {
             }
             Effect::Started { ticket } => ticket.started(),
             Effect::WakeAt(at) => self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at))),
-            Effect::Waits { tasks, why } => self.say_what_is_waited_for(tasks, &why),
+            Effect::Waits { tasks, requests, why } => self.say_what_is_waited_for(tasks, requests, &why),
         }
     }
 
     /// By the callback thread: whoever holds the lock must not meet the user's code.
-    fn say_what_is_waited_for(&self, tasks: usize, why: &str) {
+    fn say_what_is_waited_for(&self, tasks: usize, requests: usize, why: &str) {
         let tasks = if tasks == 1 { "1 task waits".to_owned() } else { format!("{tasks} tasks wait") };
+        let tasks = match requests {
+            1 => tasks,
+            _ => format!("{tasks} in {requests} queues, the first"),
+        };
         let text = format!("{tasks} for {why} (hint: wait= bounds how long a task waits for room)");
         let warn = self.warn.clone();
         self.notifier.push(Box::new(move || warn(&text)));

@@ -64,7 +64,7 @@ pub enum ClientToHead {
         /// The lease it lives under; none while it is being rebuilt.
         lease: Option<LeaseId>,
         /// It is no more, for this reason.
-        gone: Option<String>,
+        gone: Option<Gone>,
         /// The submitted program that the client is, if the actor is to come back with it.
         program: Option<String>,
     },
@@ -73,6 +73,28 @@ pub enum ClientToHead {
     Visit { actor: ActorId, stay: bool, held: Option<LeaseId> },
     /// Which actor has this name?
     Find { number: u64, name: String },
+}
+
+/// Why an actor is no more.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Gone {
+    /// For people.
+    pub why: String,
+    /// What its constructor raised, as its language has it; empty if that was not the reason.
+    #[serde(with = "serde_bytes")]
+    pub error: Vec<u8>,
+}
+
+impl From<&str> for Gone {
+    fn from(why: &str) -> Gone {
+        why.to_owned().into()
+    }
+}
+
+impl From<String> for Gone {
+    fn from(why: String) -> Gone {
+        Gone { why, error: Vec::new() }
+    }
 }
 
 /// Head to client.
@@ -176,7 +198,7 @@ pub enum HeadToClient {
     /// The actor is no more, or never was.
     ActorGone {
         actor: ActorId,
-        why: String,
+        why: Gone,
     },
     /// Nobody knows what became of the actor, and it is not rebuilt before somebody does.
     ActorAway {

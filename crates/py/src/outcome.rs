@@ -94,7 +94,11 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
                 fields.set_item("why", how.why.as_ref())?;
             }
             fields.set_item("ran", how.ran)?;
-            Err(lost(py, "actor-died", &fields))
+            let died = lost(py, "actor-died", &fields);
+            if !how.error.is_empty() {
+                died.set_cause(py, Some(remote_error(py, &how.error)));
+            }
+            Err(died)
         }
         Outcome::ActorAway { why, .. } => {
             let fields = fields(py, of)?;

@@ -172,6 +172,12 @@ impl Pool {
         self.wait(py, &self.session.pool_ready(&self.id, count), timeout)
     }
 
+    /// Wait until the pool has ended; what broke it is raised.
+    #[pyo3(signature = (timeout=None))]
+    fn ended(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        self.wait(py, &self.session.pool_ended(&self.id), timeout)
+    }
+
     #[pyo3(signature = (timeout=None))]
     fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         self.wait(py, &self.session.pool_drained(&self.id), timeout)

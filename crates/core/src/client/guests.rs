@@ -12,10 +12,10 @@
 use super::lease::{InFlight, Lease};
 use super::queue::Kind;
 use super::shapes::ShapeKey;
-use super::task::{ActorGone, Charge};
+use super::task::{ActorGone, Charge, PoolBroken};
 use super::{Client, Effect, LeaseKey, Outcome, PoolId};
 use crate::Tick;
-use paceline_proto::control::ClientToHead;
+use paceline_proto::control::{ClientToHead, Gone};
 use paceline_proto::parts::carried;
 use paceline_proto::{ActorId, Death, DeathCause, LeaseId, LeaseSecret, NodeId, Shape, SlotId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -45,7 +45,7 @@ enum State {
     Open,
     /// Nobody knows what became of it.
     Away(Box<str>),
-    Gone(Box<str>),
+    Gone(Gone),
 }
 
 /// An actor of ours.
@@ -54,7 +54,7 @@ struct Own {
     about: Vec<u8>,
     program: Option<String>,
     lease: Option<LeaseId>,
-    gone: Option<String>,
+    gone: Option<Gone>,
 }
 
 /// What others are to know of an actor.
@@ -182,16 +182,16 @@ impl<Ticket: Clone> Client<Ticket> {
         self.on_granted(now, granted, out);
     }
 
-    pub(super) fn on_actor_gone(&mut self, actor: ActorId, why: String, out: &mut Vec<Effect<Ticket>>) {
+    pub(super) fn on_actor_gone(&mut self, actor: ActorId, why: Gone, out: &mut Vec<Effect<Ticket>>) {
         match self.guests.own.get(&actor) {
             // The head knows that it is gone.
             Some(own) if own.gone.is_some() => drop(self.guests.own.remove(&actor)),
             // Somebody else wants it to end.
-            Some(_) => return self.destroy_actor(actor, &why, out),
+            Some(_) => return self.destroy_actor(actor, &why.why, out),
             None => {}
         }
         let Some(visit) = self.guests.visits.get_mut(&actor) else { return };
-        visit.state = State::Gone(why.clone().into());
+        visit.state = State::Gone(why.clone());
         let queue = visit.queue;
         self.end_guest_lease(queue, &why, out);
         self.end_guest_calls(queue, &gone(actor, false, None, &why), out);
@@ -214,7 +214,7 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// A lease whose end was not told goes with its actor.
-    fn end_guest_lease(&mut self, queue: ShapeKey, why: &str, out: &mut Vec<Effect<Ticket>>) {
+    fn end_guest_lease(&mut self, queue: ShapeKey, why: &Gone, out: &mut Vec<Effect<Ticket>>) {
         for key in self.shapes[queue].leases.clone() {
             let actor = self.guests.queues[&queue];
             let calls = self.leases[key.0].take_in_flight();
@@ -241,7 +241,11 @@ impl<Ticket: Clone> Client<Ticket> {
             let sent = call.seq <= lease.last_sent();
             let begun = death.running.max(Some(death.finished)).is_some_and(|last| call.seq <= last);
             if sent && (begun || death.cause == DeathCause::NodeLost) {
-                self.finish_unplaced(call.task, gone(actor, true, Some(charge), "its slot died"), out);
+                self.finish_unplaced(
+                    call.task,
+                    gone(actor, true, Some(charge), &"its slot died".into()),
+                    out,
+                );
             } else if self.tasks[call.task.0].ticket.is_some() {
                 self.requeue(call.task);
             } else {
@@ -302,11 +306,16 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some(actor) = self.guests.hosts.remove(&queue) else { return };
         (self.shapes[queue].hosts, self.shapes[queue].homeless) = (false, false);
         let why = match outcome {
-            Outcome::ActorDied(_) => "its slot died, and it is not rebuilt",
-            Outcome::PoolBroken(_) => "its constructor failed",
-            _ => "its owner has ended it",
+            Outcome::ActorDied(_) => "its slot died, and it is not rebuilt".into(),
+            Outcome::PoolBroken(broken) => match &**broken {
+                PoolBroken::Raised { error, .. } => {
+                    Gone { why: "its constructor failed".into(), error: error.to_vec() }
+                }
+                _ => "its constructor failed".into(),
+            },
+            _ => "its owner has ended it".into(),
         };
-        self.end_actor(actor, why, out);
+        self.actor_ends(actor, why, out);
     }
 
     /// The actor lives under another lease now, or under none.
@@ -320,9 +329,13 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// The actor is no more.
     pub fn end_actor(&mut self, actor: ActorId, why: &str, out: &mut Vec<Effect<Ticket>>) {
+        self.actor_ends(actor, why.into(), out);
+    }
+
+    fn actor_ends(&mut self, actor: ActorId, why: Gone, out: &mut Vec<Effect<Ticket>>) {
         let Some(own) = self.guests.own.get_mut(&actor) else { return };
         if own.gone.is_none() {
-            own.gone = Some(why.to_owned());
+            own.gone = Some(why);
             out.push(Effect::ToHead(own.said(actor)));
         }
     }
@@ -330,7 +343,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// Somebody wants the actor to end. If it is not ours, its owner hears of it.
     pub fn destroy_actor(&mut self, actor: ActorId, why: &str, out: &mut Vec<Effect<Ticket>>) {
         if !self.guests.own.contains_key(&actor) {
-            let gone = Some(why.to_owned());
+            let gone = Some(why.into());
             let own = Own { name: None, about: Vec::new(), program: None, lease: None, gone };
             return out.push(Effect::ToHead(own.said(actor)));
         }
@@ -372,6 +385,7 @@ impl Own {
     }
 }
 
-fn gone(actor: ActorId, ran: bool, charge: Option<Charge>, why: &str) -> Outcome {
-    Outcome::ActorGone(Box::new(ActorGone { actor, ran, charge, why: why.into() }))
+fn gone(actor: ActorId, ran: bool, charge: Option<Charge>, gone: &Gone) -> Outcome {
+    let (why, error) = (gone.why.as_str().into(), gone.error.clone().into());
+    Outcome::ActorGone(Box::new(ActorGone { actor, ran, charge, why, error }))
 }

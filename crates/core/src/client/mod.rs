@@ -28,6 +28,7 @@ mod head;
 mod here;
 mod lease;
 mod links;
+mod notices;
 mod pool;
 mod programs;
 mod queue;
@@ -59,6 +60,7 @@ use group::Groups;
 use guests::Guests;
 use head::HeadLink;
 use lease::Lease;
+use notices::Notices;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
 use paceline_proto::parts::carried;
@@ -160,8 +162,9 @@ pub enum Effect<Ticket> {
     Started { ticket: Ticket },
     /// Hand in [`Event::Tick`] at this time, or a little later.
     WakeAt(Tick),
-    /// To be said to people: so many tasks have been waiting for room for a while, and for what.
-    Waits { tasks: usize, why: String },
+    /// To be said to people: so many tasks of so many requests have been waiting for room for a while, and for what the
+    /// first of them does.
+    Waits { tasks: usize, requests: usize, why: String },
 }
 
 /// What the client remembers about a slot across leases.
@@ -185,6 +188,7 @@ pub struct Client<Ticket> {
     functions: Functions,
     programs: BTreeMap<ProgramId, Start>,
     sharing: Sharing,
+    notices: Notices,
     groups: Groups,
     guests: Guests,
     pools: Pools<Ticket>,
@@ -217,6 +221,7 @@ impl<Ticket: Clone> Client<Ticket> {
             functions: Functions::default(),
             programs: BTreeMap::new(),
             sharing: Sharing::default(),
+            notices: Notices::default(),
             groups: Groups::default(),
             guests: Guests::default(),
             pools: Pools::default(),
@@ -272,7 +277,7 @@ impl<Ticket: Clone> Client<Ticket> {
             HeadToClient::ActorAway { actor, why } => self.on_actor_away(actor, why, out),
             // The shell tells whoever waits for it.
             HeadToClient::ActorKnown { .. } | HeadToClient::Found { .. } => {}
-            HeadToClient::Waits { shape, why } => self.on_waits(shape, why, out),
+            HeadToClient::Waits { shape, why } => self.on_waits(now, shape, why, out),
         }
     }
 
@@ -302,6 +307,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         self.release_idle(now, out);
         self.end_patience(now, out);
+        self.say_notices(now, out);
         self.head_on_time(now, out);
     }
 

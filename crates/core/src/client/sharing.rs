@@ -1,13 +1,14 @@
 //! What the head is told of this client's share and of the nodes it wants, and how long tasks wait for room.
 //!
 //! * SG-1: a placement is told before the first shape that names it, and again over each new link.
-//! * SG-2: a task that may wait only so long for a slot ends when that is over, unless it was handed to one.
+//! * SG-2: a task that may wait only so long for a slot ends when that is over, unless it was handed to one, or a slot of
+//!   its pool is there and runs what comes before all else.
 
 use super::{Client, Effect, NoRoom, Outcome, TaskKey};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
 use paceline_proto::parts::carried;
-use paceline_proto::{PlacementId, Rule, Shape, TaskId};
+use paceline_proto::{PlacementId, Rule, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ pub(super) struct Sharing {
     /// Tasks that wait for so long and no longer.
     patience: BTreeSet<(Tick, TaskKey, TaskId)>,
 }
+
+/// How soon it is seen that the slot of a pool, for which a task has waited as long as it may, was lost.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// What a client is unless it says otherwise.
 const USUAL: (u32, i32) = (1, 0);
@@ -71,22 +75,6 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
-    /// The head says what tasks of this shape wait for.
-    pub(super) fn on_waits(&mut self, shape: Shape, why: String, out: &mut Vec<Effect<Ticket>>) {
-        let Some(key) = self.shapes.find(&shape) else { return };
-        let queues = self.queues_of(key);
-        let tasks = queues.iter().map(|queue| self.shapes[*queue].len()).sum();
-        // A pool that has slots goes on with those.
-        let waits = !self.shapes[key].is_pool() || self.shapes[key].leases.is_empty();
-        if tasks > 0 && waits {
-            out.push(Effect::Waits { tasks, why: why.clone() });
-        }
-        for queue in queues {
-            self.shapes[queue].waits_for = why.clone();
-        }
-        self.shapes[key].waits_for = why;
-    }
-
     /// This task waits for a slot until then.
     pub(super) fn bound_wait(
         &mut self,
@@ -119,6 +107,11 @@ impl<Ticket: Clone> Client<Ticket> {
                 continue;
             }
             let (shape, priority) = (task.shape, task.priority);
+            if self.is_being_prepared(shape) {
+                // It has its room, and the constructor takes its time.
+                self.sharing.patience.insert((now + LOOK_AGAIN, key, id));
+                continue;
+            }
             self.waiting.remove(carried(&task.payload));
             let queue = &mut self.shapes[shape];
             queue.remove(key, priority);

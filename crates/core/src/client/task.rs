@@ -117,6 +117,8 @@ pub struct ActorGone {
     /// The death that ended the call, if one did.
     pub charge: Option<Charge>,
     pub why: Box<str>,
+    /// What its constructor raised, if that was the reason; else empty.
+    pub error: Bytes,
 }
 
 /// What no node can ever hold.

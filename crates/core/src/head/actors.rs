@@ -15,7 +15,7 @@
 
 use super::{BEATS, Effect, Head, NodeLink};
 use crate::time::Tick;
-use paceline_proto::control::{HeadToClient, HeadToNode};
+use paceline_proto::control::{Gone, HeadToClient, HeadToNode};
 use paceline_proto::{ActorId, ClientId, Death, LeaseId, NodeId, SlotId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,6 +23,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const GONE_KEPT: usize = 4096;
 /// The most bytes that an actor may have to be known by.
 pub(super) const LONGEST_ABOUT: usize = 64 << 10;
+
+/// What a constructor raised is passed on if it is not longer than this, because it is remembered.
+const LONGEST_ERROR: usize = 16 << 10;
 
 /// All of them.
 #[derive(Default)]
@@ -33,7 +36,7 @@ pub(super) struct Actors {
     hosts: BTreeMap<LeaseId, ActorId>,
     /// Guest leases, and whose they are.
     guests: BTreeMap<LeaseId, (ActorId, ClientId)>,
-    gone: BTreeMap<ActorId, String>,
+    gone: BTreeMap<ActorId, Gone>,
     gone_order: VecDeque<ActorId>,
     /// Those that something is to be done about.
     dirty: BTreeSet<ActorId>,
@@ -54,7 +57,7 @@ struct Actor {
     unknown_until: Option<Tick>,
     /// It has no place because its node fell silent.
     away: bool,
-    gone: Option<String>,
+    gone: Option<Gone>,
 }
 
 #[derive(Default)]
@@ -100,7 +103,7 @@ pub(super) struct Said {
     pub name: Option<String>,
     pub about: Vec<u8>,
     pub lease: Option<LeaseId>,
-    pub gone: Option<String>,
+    pub gone: Option<Gone>,
     pub program: Option<String>,
 }
 
@@ -123,7 +126,10 @@ impl Head {
     }
 
     pub(super) fn on_actor(&mut self, from: ClientId, said: Said, out: &mut Vec<Effect>) {
-        let Said { actor: id, name, about, lease, gone, program } = said;
+        let Said { actor: id, name, about, lease, mut gone, program } = said;
+        if let Some(gone) = gone.as_mut().filter(|gone| gone.error.len() > LONGEST_ERROR) {
+            gone.error.clear();
+        }
         if !self.clients.get(&from).is_some_and(|client| client.is_up()) {
             return;
         }
@@ -141,6 +147,11 @@ impl Head {
         if let Some(why) = gone {
             // It says so until it hears that this was heard.
             self.tell_client(from, HeadToClient::ActorGone { actor: id, why: why.clone() }, out);
+            if !self.actors.all.contains_key(&id) {
+                // Nobody has asked for it yet.
+                self.remember_gone(id, why);
+                return;
+            }
             return self.end_actor(id, why);
         }
         if let Some(refused) = self.refuse_actor(id, name.as_deref(), &about) {
@@ -278,7 +289,7 @@ impl Head {
         }
     }
 
-    fn end_actor(&mut self, id: ActorId, why: String) {
+    fn end_actor(&mut self, id: ActorId, why: Gone) {
         let Some(actor) = self.actors.all.get_mut(&id).filter(|actor| actor.gone.is_none()) else { return };
         actor.gone = Some(why);
         if let Some(name) = actor.name.take() {
@@ -307,7 +318,7 @@ impl Head {
                 actor.owner = None;
                 self.actors.dirty.insert(id);
             } else {
-                self.end_actor(id, format!("its owner, the client {name}, has ended"));
+                self.end_actor(id, format!("its owner, the client {name}, has ended").into());
             }
         }
     }
@@ -316,7 +327,7 @@ impl Head {
     pub(super) fn end_actors_of_program(&mut self, program: &str) {
         let kept = self.actors.all.iter().filter(|(_, actor)| actor.program.as_deref() == Some(program));
         for id in kept.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.end_actor(id, format!("the program {program} that kept it has ended"));
+            self.end_actor(id, format!("the program {program} that kept it has ended").into());
         }
     }
 
@@ -523,7 +534,12 @@ impl Head {
         if let Some(host) = actor.host {
             self.actors.hosts.remove(&host);
         }
-        let Some(why) = actor.gone else { return };
+        if let Some(why) = actor.gone {
+            self.remember_gone(id, why);
+        }
+    }
+
+    fn remember_gone(&mut self, id: ActorId, why: Gone) {
         if self.actors.gone.insert(id, why).is_none() {
             self.actors.gone_order.push_back(id);
         }
@@ -541,7 +557,7 @@ impl Head {
     }
 
     /// The actor is gone: who visits it is told, but not before it knows what became of its calls (AC-4).
-    fn see_off_visitors(&mut self, id: ActorId, why: &str, out: &mut Vec<Effect>) {
+    fn see_off_visitors(&mut self, id: ActorId, why: &Gone, out: &mut Vec<Effect>) {
         let actor = self.actors.all.get_mut(&id).expect("seen by the caller");
         let free: Vec<(ClientId, Option<LeaseId>)> = (actor.visits.iter())
             .filter(|(_, visit)| visit.guest.is_none())
@@ -554,7 +570,7 @@ impl Head {
             if let Some(lease) = held {
                 self.tell_client(client, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
             }
-            self.tell_client(client, HeadToClient::ActorGone { actor: id, why: why.into() }, out);
+            self.tell_client(client, HeadToClient::ActorGone { actor: id, why: why.clone() }, out);
         }
     }
 

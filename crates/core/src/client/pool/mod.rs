@@ -170,6 +170,12 @@ impl<Ticket: Clone> Client<Ticket> {
         self.pool_demand(key, out);
     }
 
+    /// Whether a slot of this pool is there, and has standing calls to run before anything else.
+    pub(super) fn is_being_prepared(&self, key: ShapeKey) -> bool {
+        self.shapes[key].is_pool()
+            && self.shapes[key].leases.iter().any(|lease| !self.has_applied_all(key, &self.leases[lease.0]))
+    }
+
     /// Where its slots are, and whether they have run all standing calls.
     pub fn pool_places(&self, id: &PoolId) -> Vec<(NodeId, SlotId, bool)> {
         let Some(key) = self.pool_key(id) else { return Vec::new() };
@@ -191,6 +197,20 @@ impl<Ticket: Clone> Client<Ticket> {
         pool.ready.push((count.min(pool.spec.size), ticket, task));
         self.pool_demand(key, out);
         self.pool_changed(key, out);
+    }
+
+    /// The ticket ends when the pool does, and as that does.
+    pub fn pool_ended(&mut self, id: &PoolId, ticket: Ticket, out: &mut Vec<Effect<Ticket>>) {
+        let task = self.new_task_id();
+        let Some(key) = self.pool_key(id).filter(|_| !self.closed) else {
+            return out.push(Effect::Finished { ticket, task, outcome: self.closing() });
+        };
+        let pool = self.pools.open.get_mut(&key).expect("found above");
+        match pool.broken.clone() {
+            Some(outcome) => out.push(Effect::Finished { ticket, task, outcome }),
+            // More slots than it can ever have.
+            None => pool.ready.push((u32::MAX, ticket, task)),
+        }
     }
 
     /// The ticket ends with an empty value when nothing runs or waits in the pool any more; of one that is finished, when

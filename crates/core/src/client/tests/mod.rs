@@ -10,6 +10,7 @@ mod demand;
 mod group;
 mod guests;
 mod links;
+mod notices;
 mod order;
 mod pool;
 mod room;

@@ -263,3 +263,49 @@ fn a_closed_pool_ends_what_it_has() {
     assert_eq!(outcomes(&bench.submit_in(&pool)), [(11, Outcome::Cancelled)], "and it is another pool");
     assert_eq!(outcomes(&bench.submit_in(&again)), []);
 }
+
+#[test]
+fn who_may_wait_only_so_long_does_not_wait_for_the_constructor() {
+    let mut bench = Bench::new();
+    let (pool, _) = bench.open_pool(actor(0));
+    bench.stand(&pool, None, None);
+    let (shape, within) = (pool.shape, Within::Pool(pool.number));
+    bench.submit_as(|spec| Spec { shape, within, wait: ms(50), ..spec });
+    bench.grant_to(&pool, 1);
+    bench.up(A);
+    assert_eq!(bench.runs(A), [1]);
+    assert_eq!(outcomes(&bench.pass(ms(60)).tick()), [], "SG-2: it has its room");
+    bench.values(A, ms(60), &[1]);
+    assert_eq!(bench.runs(A), [2]);
+    let mut bench = Bench::new();
+    let (pool, _) = bench.open_pool(spec(1));
+    bench.stand(&pool, None, None);
+    let (shape, within) = (pool.shape, Within::Pool(pool.number));
+    bench.submit_as(|spec| Spec { shape, within, wait: ms(50), ..spec });
+    bench.grant_to(&pool, 1);
+    bench.up(A);
+    bench.runs(A);
+    bench.pass(ms(60)).tick();
+    bench.node_lost(1);
+    let effects = bench.pass(ms(300)).tick();
+    assert!(matches!(outcomes(&effects)[..], [(1, Outcome::NoRoom(_))]), "and has it no more: {effects:?}");
+}
+
+#[test]
+fn who_waits_for_the_end_of_a_pool_hears_how_it_ended() {
+    let mut bench = Bench::new();
+    let (pool, _) = bench.open_pool(actor(0));
+    bench.stand(&pool, None, None);
+    bench.act(|client, _, out| client.pool_ended(&pool, 70, out));
+    bench.grant_to(&pool, 1);
+    bench.up(A);
+    bench.runs(A);
+    assert_eq!(outcomes(&bench.values(A, ms(1), &[1])), [], "it is there, and nothing has ended");
+    let effects = bench.died(1, None, 1);
+    assert!(matches!(outcomes(&effects)[..], [(70, Outcome::ActorDied(_))]), "{effects:?}");
+    let late = bench.act(|client, _, out| client.pool_ended(&pool, 71, out));
+    assert!(matches!(outcomes(&late)[..], [(71, Outcome::ActorDied(_))]), "{late:?}");
+    bench.act(|client, _, out| client.close_pool(&pool, out));
+    let late = bench.act(|client, _, out| client.pool_ended(&pool, 72, out));
+    assert_eq!(outcomes(&late), [(72, Outcome::Cancelled)]);
+}
