@@ -30,7 +30,7 @@ def paceline_calls(size: int) -> Iterator[Calls]:
 
     array, small = numpy.ones(size, numpy.uint8), numpy.ones(SMALL, numpy.uint8)
     with pl.connect(cpus=SLOTS):
-        remote = {function: pl.remote(function) for function in (ends, made, overwrite, same)}
+        remote: dict[Any, Any] = {function: pl.remote(function) for function in (ends, made, overwrite, same)}
         yield {
             "argument": lambda: remote[ends](array),
             "result": lambda: remote[made](size),
@@ -73,7 +73,7 @@ def serve(side: str, size: int) -> None:
                 call()
         for line in sys.stdin:
             request = json.loads(line)
-            spans = []
+            spans: list[float] = []
             until = time.perf_counter() + request["seconds"]
             while time.perf_counter() < until or len(spans) < 3:
                 begin = time.perf_counter()

@@ -23,7 +23,20 @@ import harness
 from harness import Plan, Row
 
 HERE = Path(__file__).resolve().parent
-QUESTIONS = ("rtt", "map1", "futures", "faces", "mapdef", "busy", "cold", "imports", "latency", "actors", "arrays")
+QUESTIONS = (
+    "rtt",
+    "map1",
+    "futures",
+    "faces",
+    "mapdef",
+    "busy",
+    "cold",
+    "imports",
+    "latency",
+    "actors",
+    "arrays",
+    "objects",
+)
 LONGEST = 600
 
 

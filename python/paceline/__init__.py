@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from paceline._map import map
     from paceline._named_array import NamedArray
     from paceline._native import __version__
+    from paceline._objects import Ref, get, put
     from paceline._placement import Placement
     from paceline._pool import Pool
     from paceline._program import Program, program
@@ -73,7 +74,9 @@ if TYPE_CHECKING:
         NoSuchFunction,
         NoSuchHardware,
         NotConnected,
+        ObjectLost,
         OutOfMemory,
+        OwnerLost,
         PacelineError,
         PickleRefused,
         PoisonTask,
@@ -85,6 +88,7 @@ if TYPE_CHECKING:
         ResultNotSerializable,
         SerializationError,
         SlotDied,
+        StoreFull,
         TaskTimeout,
         UnknownEncoding,
         WrongArguments,
@@ -125,7 +129,9 @@ __all__ = [
     "NoSuchHardware",
     "NodeLost",
     "NotConnected",
+    "ObjectLost",
     "OutOfMemory",
+    "OwnerLost",
     "PacelineError",
     "PickleRefused",
     "Placement",
@@ -135,12 +141,14 @@ __all__ = [
     "Program",
     "ProgramNotStarted",
     "QueueFull",
+    "Ref",
     "RemoteError",
     "RemoteFunction",
     "RemoteTraceback",
     "ResultNotSerializable",
     "SerializationError",
     "SlotDied",
+    "StoreFull",
     "Stream",
     "Submitter",
     "TaskTimeout",
@@ -158,6 +166,7 @@ __all__ = [
     "disconnect",
     "errors",
     "export",
+    "get",
     "get_actor",
     "group",
     "is_head_running",
@@ -165,6 +174,7 @@ __all__ = [
     "local_cluster",
     "map",
     "program",
+    "put",
     "remote",
     "shutdown",
     "start_head",
@@ -195,6 +205,9 @@ _HOMES = {
     "Placement": "_placement",
     "Pool": "_pool",
     "Program": "_program",
+    "Ref": "_objects",
+    "get": "_objects",
+    "put": "_objects",
     "RemoteFunction": "_remote",
     "Submitter": "_submitter",
     "WorkerPool": "_workers",

@@ -65,7 +65,8 @@ class Target:
                 python=sys.version_info[:3],
                 directory=directory,
                 path=path,
-                environment=environment,
+                # Its slots and this program reach no store together: references take their values along.
+                environment={**environment, "PACELINE_OBJECTS_BY_VALUE": "yes"},
                 files=files,
                 **limits,
             )

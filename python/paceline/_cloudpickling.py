@@ -16,6 +16,7 @@ from paceline._pickling import Parts, Reach
 from paceline._slot import classes
 
 if TYPE_CHECKING:
+    from paceline._native import Collector
     from paceline._slot.classes import Record
 
 

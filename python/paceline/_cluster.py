@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         gpus: str
         memory: str
         resources: tuple[tuple[str, float], ...]
+        object_memory: str | None
 
 
 SPARES = 1
@@ -87,7 +88,7 @@ class Cluster(_Holder):
         self._limits: Limits = limits or {"queue_tasks": None, "queue_bytes": None, "result_bytes": None}
         self._closed = False
         self._depth = 0
-        self._size: Size = {"gpus": "auto", "memory": "auto", "resources": ()}
+        self._size: Size = {"gpus": "auto", "memory": "auto", "resources": (), "object_memory": _for_objects(None)}
         self._standing = (1, 0)
         self._surroundings: tuple[str, list[str]] | None = None
         self._files: tuple[list[str], list[str]] = ([], [])
@@ -225,8 +226,7 @@ class Cluster(_Holder):
         if session is None:
             return
         moved = surroundings != self._surroundings
-        if self._code is not None and (moved or self._code.has_grown()):
-            session.refresh_files()
+        if self._code is not None and (self._code.has_grown() or moved) and session.refresh_files():
             self._code_changes += 1
             moved = True
         if moved:
@@ -265,6 +265,7 @@ def connect(
     queue_tasks: int | None = None,
     queue_bytes: int | None = None,
     result_bytes: int | None = None,
+    object_memory: int | str | None = None,
 ) -> Cluster:
     """Connect to the cluster at an address ("host:7077"), or start one on this machine, inside this program, with one
     slot for each CPU this process may use.
@@ -290,6 +291,8 @@ def connect(
 
     While `queue_tasks` tasks (100,000) or `queue_bytes` bytes of arguments (256,000,000) wait to be sent, `submit`
     waits for room. Unread results beyond `result_bytes` (a quarter of this process's memory) are kept on disk.
+    Values that `put` keeps have `object_memory` (a number of bytes, or "8GB"; 30 % of the memory by default); those
+    beyond go to disk, the least recently used first.
 
     >>> import paceline as pl
     >>> cluster = pl.connect(cpus=1)
@@ -309,9 +312,9 @@ def connect(
     if _slot.number is None and address is not None:
         from paceline._address import Target
 
-        if (cpus, gpus, memory, resources) != (None, None, None, None):
+        if (cpus, gpus, memory, resources, object_memory) != (None,) * 5:
             raise PacelineError(
-                "cpus=, gpus=, memory= and resources= are the size of a cluster inside this program, "
+                "cpus=, gpus=, memory=, resources= and object_memory= are the size of a cluster inside this program, "
                 f"and the one at {address} has its own",
                 hint="leave them out, or the address (and unset PACELINE_ADDRESS) to run inside this program",
             )
@@ -332,13 +335,14 @@ def connect(
         cpus = whole_number("cpus", cpus, least=1)
     cluster = Cluster(cpus, name, limits)
     cluster._env = variables
-    if gpus is not None or memory is not None or resources is not None:
+    if (gpus, memory, resources, object_memory) != (None,) * 4:
         from paceline._placement import custom_resources
 
         cluster._size = {
             "gpus": _which_gpus(gpus),
             "memory": _how_much(memory),
             "resources": custom_resources(resources),
+            "object_memory": _for_objects(object_memory),
         }
     return cluster if _slot.number is not None else _opened(cluster, standing)
 
@@ -367,6 +371,12 @@ def _how_much(memory: int | str | None) -> str:
     if memory is None or isinstance(memory, str):
         return memory or "auto"
     return str(whole_number("memory", memory, least=1))
+
+
+def _for_objects(memory: int | str | None) -> str | None:
+    if memory is None:
+        return os.environ.get("PACELINE_OBJECT_MEMORY") or None
+    return memory if isinstance(memory, str) else str(whole_number("object_memory", memory, least=0))
 
 
 def _named_files(files: Iterable[str | os.PathLike[str]]) -> tuple[list[str], list[str]]:

@@ -90,7 +90,8 @@ class Code:
         if len(sys.modules) == self._modules:
             return False
         self._modules = len(sys.modules)
-        return any(name not in self._seen for name, _, _ in _own_modules())
+        seen, self._seen = self._seen, {name for name, _, _ in _own_modules()}
+        return not self._seen <= seen
 
 
 def _packages() -> list[str]:

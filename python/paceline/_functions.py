@@ -12,7 +12,7 @@ from __future__ import annotations
 from io import BytesIO
 
 from paceline._pickling import Pickler, Reach, function_reference
-from paceline._slot import CLOUDPICKLE, PICKLE, REFERENCE
+from paceline._slot import CLOUDPICKLE, KEPT, PICKLE, REFERENCE
 from paceline._slot.rebuild import FunctionType, plain
 
 TYPE_CHECKING = False
@@ -39,20 +39,20 @@ class Package:
         self._packed: _Packed | None = None
 
     def handle(
-        self, session: Ships, options: dict[str, Any], before: Callable[[], object]
+        self, session: Ships, options: dict[str, Any], before: Callable[[], object], form: bytes = b""
     ) -> tuple[Function, Callable[[], bool]]:
         """The function as this session ships it, and whether that still holds.
 
-        `before` comes before new bytes.
+        `before` comes before new bytes. `form` says what slots make of the function.
         """
         packed = self._packed
         if packed is None or not packed.watch.unchanged():
             packed = self._packed = _Packed(*pack(self._function))
-        key = (session, *options.values())
+        key = (session, form, *options.values())
         function = packed.handles.get(key)
         if function is None:
             before()
-            function = session.function(packed.payload, name_of(self._function), **options)
+            function = session.function(form + packed.payload, name_of(self._function), **options)
             open_ones = {key: handle for key, handle in packed.handles.items() if not key[0].closed}
             packed.handles = {**open_ones, key: function}
         return function, packed.watch.unchanged
@@ -63,6 +63,23 @@ class Package:
         if packed is None or not packed.watch.unchanged():
             packed = self._packed = _Packed(*pack(self._function))
         return packed.payload
+
+
+class Kept:
+    """As `Package`, of a function whose results stay where they are made."""
+
+    def __init__(self, package: Package) -> None:
+        self.package = package
+
+    def handle(
+        self, session: Ships, options: dict[str, Any], before: Callable[[], object]
+    ) -> tuple[Function, Callable[[], bool]]:
+        """See `Package.handle`."""
+        return self.package.handle(session, options, before, KEPT)
+
+    def payload(self) -> bytes:
+        """The bytes, as they are now."""
+        return KEPT + self.package.payload()
 
 
 class _Packed:
@@ -87,7 +104,7 @@ def encode(function: object, reach: Reach) -> bytes:
     if isinstance(function, (FunctionType, type)):
         reference = function_reference(function)
         if reference is not None:
-            return REFERENCE + "\0".join(reference).encode()
+            return by_name(*reference)
     file = BytesIO()
     try:
         Pickler(file, reach).dump(function)
@@ -104,6 +121,11 @@ def encode(function: object, reach: Reach) -> bytes:
         from paceline._explain import explain_function
 
         raise explain_function(function, name_of(function), error) from error
+
+
+def by_name(module: str, name: str) -> bytes:
+    """The bytes of a function that every slot can import."""
+    return REFERENCE + f"{module}\0{name}".encode()
 
 
 def name_of(function: object) -> str:

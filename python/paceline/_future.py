@@ -87,8 +87,10 @@ class Future(FutureBase, concurrent.futures.Future[T]):
             state = "running" if self.running() else "waiting"
         return f"<paceline.Future: task {self.task_id}, {state}>"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a future cannot be sent to another process; send its result()")
+    def __reduce__(self) -> tuple[Any, ...]:
+        from paceline._inputs import reduced
+
+        return reduced(self)
 
 
 def wake(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:

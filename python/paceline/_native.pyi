@@ -6,7 +6,7 @@ Nothing here is public: users meet `paceline` itself. Two sides use it: client p
 
 from collections.abc import Callable, Iterable, Sequence
 from types import CellType
-from typing import Any, Self, final
+from typing import Any, Self, SupportsIndex, final
 
 from typing_extensions import disjoint_base
 
@@ -46,6 +46,8 @@ class FutureBase:
     def running(self) -> bool: ...
     def cancelled(self) -> bool: ...
     def cancel(self) -> bool: ...
+    def _fail(self, error: BaseException) -> None:
+        """What the task waits for has failed, and so has the task."""
     def _interrupt(self) -> bool:
         """End the task even if it runs. Says whether it was ended by this."""
 
@@ -62,6 +64,12 @@ class Function:
         """Waits while the queue is full, or raises `QueueFull` in a thread that must not."""
     def offer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Future[Any], Gate | None]:
         """Never waits. With a gate, the task is submitted once there is room."""
+    def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Only see whether the arguments can be sent."""
+    def later(self) -> Future[Any]:
+        """The future of a task whose arguments are not there yet."""
+    def begin(self, future: FutureBase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """They are: submit it, unless it was cancelled meanwhile."""
     def map(
         self,
         items: Iterable[Any],
@@ -209,6 +217,41 @@ class Results:
     def __next__(self) -> Any: ...
 
 @final
+class Objects:
+    """The store that this process reaches."""
+
+    @staticmethod
+    def of_slot() -> Objects | None:
+        """The one of the slot that this process is, if it is one."""
+    def put(self, value: object, wait: float) -> Held:
+        """Keep a value, waiting so many seconds for room."""
+    def get(self, reference: bytes, timeout: float | None) -> Any:
+        """The value of a reference."""
+    def hold(self, reference: bytes) -> Held:
+        """One more reference, to what something else keeps meanwhile."""
+    def claim(self, reference: bytes, pin: int) -> Held:
+        """The reference that has come by this pin."""
+
+@final
+class Held:
+    """A reference that counts."""
+
+    @property
+    def reference(self) -> bytes:
+        """Its bytes."""
+    @property
+    def objects(self) -> Objects:
+        """The store that it is held by."""
+    def send(self) -> tuple[str, bytes, int | None]:
+        """It is being pickled: how it is read again, its bytes, and the pin by which it travels."""
+
+@final
+class Mapped:
+    """The bytes of an object. Has a buffer."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
 class Session:
     """A connection to one cluster."""
 
@@ -227,6 +270,7 @@ class Session:
         gpus: str = "auto",
         memory: str = "auto",
         resources: Sequence[tuple[str, float]] = ...,
+        object_memory: str | None = None,
     ) -> Session:
         """Start a cluster inside this process. `command` starts the zygote: the socket's descriptor is appended.
 
@@ -332,11 +376,13 @@ class Session:
     def refresh(self, directory: str, path: Sequence[str], files: int) -> None:
         """Tell slots about a changed working directory or `sys.path`, before the next function that is shipped; `files`
         is how often the files of the code have changed."""
-    def refresh_files(self) -> None:
-        """Look at the files of the code again, and deliver what is new where others were delivered."""
+    def refresh_files(self) -> bool:
+        """Look at the files of the code again, and deliver what is new where others were delivered. False: nowhere."""
     def status(self) -> dict[str, Any]: ...
     def cluster_status(self) -> str:
         """How a cluster at an address stands, as its head tells it: JSON. Raises `Unreached`."""
+    def objects(self) -> Objects:
+        """The objects that this program has references to."""
     @property
     def cpus(self) -> int: ...
     @property
@@ -385,25 +431,23 @@ def current() -> tuple[int, int, int] | None:
     """Task, attempt and slot, inside a task."""
 
 @final
-@final
 class Collector:
     """Collects large buffers while a value is pickled: the `buffer_callback` of a pickler."""
 
-    def __call__(self, buffer: Buffer) -> bool: ...
+    def __call__(self, /, buffer: object) -> bool: ...
     def clear(self) -> None: ...
 
 @final
 class Memory:
-    """A large buffer that has come, to read and write."""
-
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    """A large buffer that has come, to read and write. It has the buffer protocol, and nothing else."""
 
 @final
 class Apart:
     """Bytes that are pickled as a large buffer."""
 
-    def __reduce_ex__(self, protocol: int, /) -> tuple[object, tuple[object]]: ...
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> tuple[object, tuple[object]]: ...
 
+@final
 class Beside:
     """A call that goes on beside others in its slot. Its answer may come from any thread, once."""
 
@@ -429,3 +473,6 @@ def interrupt_thread(thread: int) -> None:
 
 def slot_main(zygote: Zygote, birth: Birth) -> None:
     """Be a slot until told to end. Runs in the forked child, on its main thread."""
+
+def travels() -> str | None:
+    """What this thread pickles just now: `arguments`, a `result`, an `object`, or something that we know nothing of."""

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from paceline import _cluster, _names, _room
 from paceline._checks import whole_number
-from paceline._functions import Package, name_of
+from paceline._functions import Kept, Package, name_of
 from paceline._slot import rebuild
+from paceline.errors import ArgumentNotSerializable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+    from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
     from paceline._actor_class import ActorClass, ActorOptions
     from paceline._cluster import Cluster
     from paceline._future import Future
     from paceline._native import Function, Session
+    from paceline._objects import Ref
     from paceline._placement import Placement
     from paceline._program import ExportedPackage
 
@@ -118,7 +120,7 @@ class RemoteFunction(_Generic[P, R]):
         original: Callable[P, R],
         options: Options,
         *,
-        package: Package | ExportedPackage | None = None,
+        package: Package | ExportedPackage | Kept | None = None,
         cluster: Cluster | None = None,
     ) -> None:
         self.original = self.__wrapped__ = original
@@ -140,7 +142,10 @@ class RemoteFunction(_Generic[P, R]):
         session, unchanged, function = self._shipped
         if session is not self._current()._session or not unchanged():
             function = self._ship()
-        value: R = function.call(args, kwargs)
+        try:
+            value: R = function.call(args, kwargs)
+        except ArgumentNotSerializable as error:
+            value = _later(function, args, kwargs, error).result()
         return value
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -148,6 +153,8 @@ class RemoteFunction(_Generic[P, R]):
 
         While more tasks wait to be sent than may (`connect(queue_tasks=, queue_bytes=)`), it waits for room; in a
         thread that must not wait, such as that of an event loop, it raises `QueueFull`: see `submit_async`.
+
+        Futures among the arguments, wherever they sit, arrive as their results: the task starts when they are there.
 
         >>> import paceline as pl
         >>> with pl.connect(cpus=1):
@@ -157,7 +164,10 @@ class RemoteFunction(_Generic[P, R]):
         session, unchanged, function = self._shipped
         if session is not self._current()._session or not unchanged():
             function = self._ship()
-        return function.submit(args, kwargs)
+        try:
+            return function.submit(args, kwargs)
+        except ArgumentNotSerializable as error:
+            return _later(function, args, kwargs, error)
 
     async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """As `submit`, for coroutines: while the queue is full, it waits without stopping the event loop.
@@ -170,7 +180,11 @@ class RemoteFunction(_Generic[P, R]):
         ...     asyncio.run(main())
         5
         """
-        future, gate = self._handle().offer(args, kwargs)
+        function = self._handle()
+        try:
+            future, gate = function.offer(args, kwargs)
+        except ArgumentNotSerializable as error:
+            return _later(function, args, kwargs, error)
         if gate is None:
             await _room.turn()
         else:
@@ -224,20 +238,40 @@ class RemoteFunction(_Generic[P, R]):
         """
         return self._imap(items, False, chunksize, lookahead)
 
-    def options(self, **options: Unpack[CallOptions]) -> RemoteFunction[P, R]:
+    if TYPE_CHECKING:
+
+        @overload
+        def options(self, *, keep: Literal[True], **options: Unpack[CallOptions]) -> RemoteFunction[P, Ref[R]]: ...
+        @overload
+        def options(self, *, keep: None = None, **options: Unpack[CallOptions]) -> RemoteFunction[P, R]: ...  # noqa: F811
+
+    def options(self, *, keep: bool | None = None, **options: Unpack[CallOptions]) -> RemoteFunction[P, Any]:
         """The same function with other options: those of `remote`, and `cluster` to run it on.
+
+        With `keep=True` its results stay on the node where they are made: what comes back is a `Ref`, to be passed on
+        to other tasks, or to be asked for with `get`.
 
         >>> import paceline as pl
         >>> with pl.connect(cpus=1):
         ...     pl.remote(abs).options(retries=0, priority=5)(-1)
+        ...     numbers = pl.remote(sorted).options(keep=True).submit([7, 3])
+        ...     pl.remote(sum)(numbers)
         1
+        10
         """
         changed = dict(options)
         cluster: Any = changed.pop("cluster", self._cluster)
         if cluster is not None and not isinstance(cluster, _cluster.Cluster):
             raise TypeError(f"cluster must be a Cluster, not {type(cluster).__name__}")
         checked = _checked({**self._options, **changed})
-        return RemoteFunction(self.original, checked, package=self._package, cluster=cluster)
+        package = self._package
+        if keep and isinstance(package, Package):
+            package = Kept(package)
+        elif keep and not isinstance(package, Kept):
+            raise TypeError(f"keep=True is for functions of Python, and {self.__name__} is none")
+        elif keep is False and isinstance(package, Kept):
+            package = package.package
+        return RemoteFunction(self.original, checked, package=package, cluster=cluster)
 
     def _ship(self) -> Function:
         """Hand the function, as it is now, to the cluster of this context."""
@@ -291,10 +325,13 @@ class RemoteFunction(_Generic[P, R]):
         if _names.lookup(*reference) is self and _names.importable(self.__module__):
             return rebuild.found, reference
         # In two steps, because the original may well name this very object.
-        return object.__new__, (RemoteFunction,), (self.original, self._options)
+        return object.__new__, (RemoteFunction,), (self.original, self._options, isinstance(self._package, Kept))
 
-    def __setstate__(self, state: tuple[Callable[P, R], Options]) -> None:
-        RemoteFunction.__init__(self, *state)
+    def __setstate__(self, state: tuple[Callable[P, R], Options, bool]) -> None:
+        original, options, keep = state
+        RemoteFunction.__init__(self, original, options)
+        if keep and isinstance(self._package, Package):
+            self._package = Kept(self._package)
 
 
 class RemoteMethod(_Generic[P, R]):
@@ -409,6 +446,15 @@ def _decorated(function: Any, given: dict[str, Any]) -> Any:
     if not callable(function):
         raise TypeError(f"remote takes a function, not a {type(function).__name__}")
     return RemoteFunction(function, options)
+
+
+def _later(
+    function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], error: ArgumentNotSerializable
+) -> Future[Any]:
+    """Arguments that cannot be sent may wait for other tasks."""
+    from paceline._inputs import later
+
+    return later(function, args, kwargs, error)
 
 
 def _package(original: Any) -> Package | ExportedPackage:

@@ -30,7 +30,7 @@ def check(in_callback: bool, fill: tuple[int, int, int, int]) -> None:
         where = "a task"
     elif in_callback:
         where = "a callback"
-    elif _runs_a_loop():
+    elif runs_a_loop():
         where = "a thread that runs an event loop"
     else:
         return
@@ -38,7 +38,8 @@ def check(in_callback: bool, fill: tuple[int, int, int, int]) -> None:
     raise QueueFull(where=where, tasks=tasks, bytes=size, queue_tasks=queue_tasks, queue_bytes=queue_bytes)
 
 
-def _runs_a_loop() -> bool:
+def runs_a_loop() -> bool:
+    """Whether this thread runs an event loop."""
     # Without the module nobody can have started one.
     module = sys.modules.get("asyncio.events")
     return module is not None and module._get_running_loop() is not None

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import paceline as pl
+from named_cases import State, Step, random_structure, same_metadata, sample
 from paceline._named_array import codecs, container
-from test_named_array import State, Step, random_structure, same_metadata, sample
 
 BASES = ["raw", "pickle"]
 ENCODINGS = [*BASES, *(f"{base}+{way}" for base in BASES for way in codecs.installed())]

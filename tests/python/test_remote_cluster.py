@@ -346,6 +346,62 @@ def test_work_on_two_nodes(far: Far, capfd: pytest.CaptureFixture[str]) -> None:
     wait_until(lambda: not any(Path(directory).exists() for _, directory in places), "the directories to go")
 
 
+class Witness:
+    """Says which process reads it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return witnessed, (self.data,)
+
+
+def witnessed(data: bytes) -> tuple[int, bytes]:
+    return os.getpid(), data
+
+
+@pl.remote
+def passed_on(witness: Any) -> tuple[int, int, Witness]:
+    reader, data = witness
+    return os.getpid(), reader, Witness(data)
+
+
+def test_what_tasks_send_is_neither_carried_nor_read_by_the_head(far: Far) -> None:
+    head = far.head["pid"]
+
+    def carried() -> int:
+        fields = dict(line.split(": ") for line in Path(f"/proc/{head}/io").read_text().splitlines())
+        return int(fields["rchar"]) + int(fields["wchar"])
+
+    with far.connect():
+        assert square(3) == 9
+        before = carried()
+        for _ in range(4):
+            slot, reader, (here, data) = passed_on(Witness(bytes(8 << 20)))
+            assert reader == slot
+            assert here == os.getpid()
+            assert len(data) == 8 << 20
+        assert carried() - before < 1 << 20, "64 MB went by"
+
+
+def test_references_where_no_store_is_shared(far: Far) -> None:
+    with far.connect():
+        ref = pl.put([1, 2, 3])
+        assert pl.get(ref) == [1, 2, 3]
+        assert pl.remote(sum)(ref) == 6
+        assert pl.remote(lambda box: sum(box["deep"][0]))({"deep": [ref]}) == 6
+        kept = pl.remote(sorted).options(keep=True).submit([3, 1, 2])
+        assert pl.remote(max).submit(kept).result() == 3
+        found = kept.result()
+        assert isinstance(found, pl.Ref)
+        assert pl.get(found) == [1, 2, 3]
+        array = bytearray(b"abc")
+        written = pl.put(array)
+        array[0] = 0
+        pl.get(written)[1] = 0
+        assert pl.get(written) == b"abc"
+
+
 def test_a_rust_program_connects(far: Far, near: dict[str, Any]) -> None:
     program = built("connect_to")
     done = subprocess.run([program, near["address"]], capture_output=True, text=True, timeout=30, check=True)

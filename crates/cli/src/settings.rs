@@ -46,6 +46,11 @@ pub const TABLE: &[Setting] = &[
     row("python", "", "the interpreter that slots run; empty: the one paceline was installed for"),
     row("home", "", "where this user's clusters are kept; empty: ~/.local/state/paceline"),
     row("memory_limit", "", "bytes for all slots together before the largest is ended; off: never"),
+    row(
+        "object_memory",
+        "",
+        "bytes of objects that a node keeps in memory, as in 8G; empty: 30 % of what it has",
+    ),
     row("stopped_limit", "30s", "a slot that was stopped (SIGSTOP) for this long is ended; 0: never"),
     row("spin_us", "20", "how long both ends look at a socket before they sleep, in microseconds"),
 ];

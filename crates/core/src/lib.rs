@@ -9,6 +9,7 @@ mod alarm;
 pub mod client;
 pub mod head;
 pub mod node;
+pub mod objects;
 #[cfg(test)]
 mod random;
 pub mod segments;

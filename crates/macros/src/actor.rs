@@ -66,6 +66,24 @@ fn handle(class: &Class) -> TokenStream {
             }
         }
 
+        impl ::paceline::__private::serde::Serialize for #handle {
+            fn serialize<S: ::paceline::__private::serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> ::core::result::Result<S::Ok, S::Error> {
+                ::paceline::__private::serialize(&self.handle, serializer)
+            }
+        }
+
+        impl<'de> ::paceline::__private::serde::Deserialize<'de> for #handle {
+            fn deserialize<D: ::paceline::__private::serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> ::core::result::Result<#handle, D::Error> {
+                let handle = ::paceline::__private::deserialize::<#name, D>(deserializer)?;
+                ::core::result::Result::Ok(#handle { handle })
+            }
+        }
+
         #[allow(dead_code, private_interfaces)]
         impl #handle {
             #(#methods)*

@@ -16,6 +16,7 @@ use paceline_proto::control::{
     ZygoteToNode,
 };
 use paceline_proto::frame::Decoder;
+use paceline_proto::objects::{FromStore, ToStore};
 use paceline_proto::work::LONGEST_RECORD;
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
@@ -60,12 +61,24 @@ impl Carries for NodeToSlot {
 impl Carries for SlotToNode {
     fn descriptors(&self) -> usize {
         match self {
-            SlotToNode::Nest | SlotToNode::Connect => 1,
+            SlotToNode::Nest | SlotToNode::Connect | SlotToNode::Objects => 1,
             SlotToNode::Ready { .. }
             | SlotToNode::Detached { .. }
             | SlotToNode::Blocked { .. }
             | SlotToNode::Waits { .. } => 0,
         }
+    }
+}
+
+impl Carries for ToStore {
+    fn descriptors(&self) -> usize {
+        usize::from(matches!(self, ToStore::Put { .. }))
+    }
+}
+
+impl Carries for FromStore {
+    fn descriptors(&self) -> usize {
+        usize::from(matches!(self, FromStore::Memory { .. }))
     }
 }
 

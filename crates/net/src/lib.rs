@@ -18,6 +18,7 @@ pub mod poll;
 pub mod private;
 pub mod reap;
 pub mod scratch;
+pub mod sealed;
 pub mod secure;
 pub mod segments;
 pub mod signalfd;

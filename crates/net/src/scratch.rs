@@ -6,7 +6,7 @@
 
 use crate::kept::Kept;
 use rustix::buffer::spare_capacity;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatfs, ftruncate, open, unlink};
 use rustix::io::{Errno, pread, pwrite};
 use rustix::process::{Resource, getrlimit};
@@ -88,6 +88,11 @@ impl Scratch {
         // The allocator may have given more room than was asked for, and the file had more to fill it with.
         bytes.truncate(length);
         Ok(bytes)
+    }
+
+    /// The same file for others, who only read it.
+    pub fn read_only(&self) -> io::Result<OwnedFd> {
+        crate::sealed::read_only(self.0.as_fd())
     }
 
     /// Give the disk back what is here. Where the file system cannot, it stays until [`Scratch::clear`].

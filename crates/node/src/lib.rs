@@ -15,6 +15,7 @@ pub mod hardware;
 mod limits;
 mod memory;
 mod news;
+mod objects;
 mod opening;
 mod output;
 mod relay;
@@ -27,6 +28,7 @@ mod store;
 mod words;
 mod zygote;
 
+pub use objects::{MEMORY as OBJECT_MEMORY, default_limit as default_object_memory};
 pub use requests::{Answers, Handle, Headless, Options, Printing, Uplink};
 pub use service::{Service, service};
 pub use store::Store;

@@ -2,6 +2,7 @@
 
 use crate::store::Store;
 use paceline_core::node::{Config, Status};
+use paceline_core::objects;
 use paceline_net::secure::Secured;
 use paceline_proto::question::{Answer, NodeQuestion};
 use paceline_proto::{LeaseId, Way};
@@ -36,6 +37,8 @@ pub struct Options {
     pub answers: Option<Answers>,
     /// Takes what work of the head's prints.
     pub printed: Option<Printing>,
+    /// How many bytes objects may have in memory.
+    pub object_memory: u64,
     /// Where what clients bring is kept; none if there is nobody who could bring anything.
     pub store: Option<Store>,
 }
@@ -45,7 +48,8 @@ pub(crate) enum Request {
     Offer(OwnedFd),
     Opened(OwnedFd, LeaseId, Way),
     Store(OwnedFd, LeaseId, Way),
-    Status(Box<dyn FnOnce(Status) + Send>),
+    Status(Box<dyn FnOnce(Status, objects::Status) + Send>),
+    Objects(Secured),
     Leave(Duration),
     Close,
 }
@@ -80,8 +84,13 @@ impl Handle {
         self.requests.send(Request::Store(connection, lease, way)).is_ok()
     }
 
-    /// Ask how things stand. The answer never comes if the node has ended.
-    pub fn status(&self, answer: impl FnOnce(Status) + Send + 'static) {
+    /// A process that has objects, or wants them, is at the other end of this connection. False: the node has ended.
+    pub fn objects(&self, connection: impl Into<Secured>) -> bool {
+        self.requests.send(Request::Objects(connection.into())).is_ok()
+    }
+
+    /// Ask how things stand, with slots and with objects. The answer never comes if the node has ended.
+    pub fn status(&self, answer: impl FnOnce(Status, objects::Status) + Send + 'static) {
         let _ = self.requests.send(Request::Status(Box::new(answer)));
     }
 

@@ -40,7 +40,11 @@ impl Service {
                     Some(Request::Offer(connection)) => shell.on_offer(connection),
                     Some(Request::Opened(connection, lease, way)) => shell.on_opened(connection, lease, way),
                     Some(Request::Store(connection, lease, way)) => shell.on_store(connection, lease, way),
-                    Some(Request::Status(answer)) => answer(shell.status()),
+                    Some(Request::Objects(connection)) => shell.on_objects(connection),
+                    Some(Request::Status(answer)) => {
+                        let (slots, objects) = shell.status();
+                        answer(slots, objects);
+                    }
                     Some(Request::Leave(within)) => shell.step(Event::Leave { within }),
                     Some(Request::Close) | None => {
                         closing = Some(clock::now() + SLOTS_LIMIT.as_nanos() as u64);

@@ -1,6 +1,7 @@
 //! What surrounds the core: everything that effects act upon.
 
 use crate::news::{Desk, News, Printed};
+use crate::objects::Objects;
 use crate::opening::{self, Openings};
 use crate::relay;
 use crate::report;
@@ -10,6 +11,7 @@ use crate::slots::Slots;
 use crate::zygote::Zygote;
 use paceline_core::Tick;
 use paceline_core::node::{Effect, Event, Node, Status, StoreOf};
+use paceline_core::objects;
 use paceline_net::clock;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::secure::Secured;
@@ -49,6 +51,7 @@ pub(crate) struct Shell {
     zygotes: u64,
     slots: Slots,
     openings: Openings,
+    objects: Objects,
     /// Connections whose fate the core decides in this step.
     connections: BTreeMap<u64, (OwnedFd, Way)>,
     offered: u64,
@@ -76,11 +79,13 @@ impl Drop for Head {
 
 impl Shell {
     pub(crate) fn new(options: Options, desk: Desk) -> Shell {
+        let objects = Objects::new(options.config.node, options.object_memory);
         Shell {
             core: Node::new(options.config.clone()),
             slots: Slots::new(desk.clone(), options.config.memory),
             options,
             openings: Openings::new(desk.clone()),
+            objects,
             desk,
             head: None,
             heads: 0,
@@ -98,8 +103,8 @@ impl Shell {
         }
     }
 
-    pub(crate) fn status(&self) -> Status {
-        self.core.status()
+    pub(crate) fn status(&self) -> (Status, objects::Status) {
+        (self.core.status(), self.objects.status())
     }
 
     pub(crate) fn wake(&self) -> Option<u64> {
@@ -163,6 +168,10 @@ impl Shell {
             }
             Err(error) => tracing::error!(%error, "the link to the head could not be watched"),
         }
+    }
+
+    pub(crate) fn on_objects(&mut self, connection: Secured) {
+        self.objects.on_link(connection);
     }
 
     pub(crate) fn on_offer(&mut self, connection: OwnedFd) {
@@ -243,6 +252,7 @@ impl Shell {
             SlotToNode::Ready { pid, .. } => self.slots.on_forked(slot, *pid),
             SlotToNode::Nest => descriptors.into_iter().for_each(|link| (self.options.uplink)(link)),
             SlotToNode::Connect => descriptors.into_iter().for_each(|data| self.openings.on_offer(data)),
+            SlotToNode::Objects => descriptors.into_iter().for_each(|link| self.on_objects(link.into())),
             SlotToNode::Detached { .. } | SlotToNode::Blocked { .. } | SlotToNode::Waits { .. } => {}
         }
     }
@@ -271,7 +281,11 @@ impl Shell {
             None => Err("this node keeps no logs".into()),
         };
         match question {
-            NodeQuestion::Status => Ok(report::status(&self.core.status(), answer(question).ok().as_deref())),
+            NodeQuestion::Status => Ok(report::status(
+                &self.core.status(),
+                self.objects.status(),
+                answer(question).ok().as_deref(),
+            )),
             NodeQuestion::Logs { .. } | NodeQuestion::CleanLogs | NodeQuestion::ProgramLog { .. } => {
                 answer(question)
             }

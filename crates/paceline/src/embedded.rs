@@ -6,9 +6,9 @@
 //! * EM-4: a forked child of this process has no part in the cluster: what it does with its copy changes nothing.
 
 use crate::host::{Host, Opened};
-use paceline_core::{head, node};
+use paceline_core::{head, node, objects};
 use paceline_net::{fds, signals};
-use paceline_node::hardware;
+use paceline_node::{default_object_memory, hardware};
 use paceline_proto::{ClusterId, Epoch, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId, open};
 use rustix::fd::OwnedFd;
 use std::io;
@@ -53,6 +53,8 @@ pub struct Config {
     /// What the zygote finds in its environment on top of ours.
     pub variables: Vec<(String, String)>,
     pub name: String,
+    /// How many bytes objects may have in memory; by default a part of what there is.
+    pub object_memory: Option<u64>,
 }
 
 /// How things stand.
@@ -60,6 +62,7 @@ pub struct Config {
 pub struct Status {
     pub name: String,
     pub slots: Vec<SlotStatus>,
+    pub objects: objects::Status,
 }
 
 #[derive(Clone, Debug)]
@@ -119,6 +122,7 @@ impl Embedded {
             ..node::Config::new(NODE, Incarnation(1), config.more)
         };
         machine.describe(&mut node_config).map_err(refused)?;
+        let memory = machine.memory;
         let options = paceline_node::Options {
             config: node_config,
             command: config.command,
@@ -131,6 +135,7 @@ impl Embedded {
             headless: Arc::new(|| ()),
             answers: None,
             printed: None,
+            object_memory: config.object_memory.unwrap_or_else(|| default_object_memory(memory)),
             store: None,
         };
         let (node_service, node) = paceline_node::service(options);
@@ -165,15 +170,15 @@ impl Embedded {
 
     pub fn status(&self) -> Status {
         let (answer, status) = mpsc::channel();
-        self.node.status(move |status| drop(answer.send(status)));
+        self.node.status(move |status, objects| drop(answer.send((status.slots, objects))));
         // The node answers at once, or is gone and the sender with it.
-        let slots = status.recv_timeout(ANSWER_LIMIT).map_or(Vec::new(), |status| status.slots);
+        let (slots, objects) = status.recv_timeout(ANSWER_LIMIT).unwrap_or_default();
         let slots = slots.into_iter().map(|slot| SlotStatus {
             slot: slot.slot,
             pid: slot.pid,
             state: slot.state.name(),
         });
-        Status { name: self.name.clone(), slots: slots.collect() }
+        Status { name: self.name.clone(), slots: slots.collect(), objects }
     }
 
     /// Begin to end the cluster, without waiting. What slots still print comes over the control link, then its end.
@@ -202,6 +207,14 @@ impl Embedded {
 impl Host for Embedded {
     fn open(&mut self, lease: LeaseId) -> Opened {
         self.connect(lease).into()
+    }
+
+    fn reach_store(&mut self) -> Option<io::Result<OwnedFd>> {
+        let link = fds::pair().and_then(|(ours, theirs)| match self.node.objects(theirs) {
+            true => Ok(ours),
+            false => Err(io::ErrorKind::NotConnected.into()),
+        });
+        Some(link)
     }
 
     fn status(&self) -> Status {

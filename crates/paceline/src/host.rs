@@ -59,6 +59,11 @@ pub(crate) trait Host: Send {
     /// Whose connections they are that are opened later.
     fn deliver_to(&mut self, _session: Weak<Shared>) {}
 
+    /// A link to the store of a node, and on whose account. None if there is no way to one.
+    fn reach_store(&mut self) -> Option<io::Result<OwnedFd>> {
+        None
+    }
+
     /// Whether the cluster goes on when this client leaves it.
     fn outlives_us(&self) -> bool {
         false

@@ -35,6 +35,8 @@ pub mod files;
 mod host;
 mod nested;
 mod notify;
+#[doc(hidden)]
+pub mod objects;
 mod pool;
 mod pump;
 mod reactor;
@@ -59,8 +61,8 @@ pub use paceline_core::client::{
 pub use paceline_macros::{actor, task, worker};
 pub use paceline_node::hardware;
 pub use paceline_proto::{
-    ActorId, Bytes, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources, Rule, Shape,
-    SlotId, Start, StartError, TaskId,
+    ActorId, Bytes, ClientId, DeathCause, FunctionId, MemoryUse, OutOfMemory, Part, ProgramId, Resources,
+    Rule, Shape, SlotId, Start, StartError, TaskId,
 };
 pub use pool::PoolPlace;
 pub use pump::Waited;

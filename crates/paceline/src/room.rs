@@ -112,6 +112,29 @@ impl Session {
         Gate { session: self.clone(), gate, cell }
     }
 
+    /// A place for the outcome of a task that is submitted later.
+    pub fn later(&self) -> Arc<Cell> {
+        Cell::new()
+    }
+
+    /// Submit the task that has this place now, with or without room: it was accepted before. False: the session is
+    /// closed.
+    pub fn submit_later(&self, submission: &Submission, payload: Bytes, cell: &Arc<Cell>) -> bool {
+        let mut state = self.shared.state.lock();
+        if self.shared.closed() {
+            return false;
+        }
+        self.shared.announce(&mut state);
+        submit_to(&mut state, submission, payload, cell);
+        self.shared.after_submit(&mut state);
+        true
+    }
+
+    /// The task that has this place is never submitted.
+    pub fn end_later(&self, cell: &Arc<Cell>) {
+        cell.complete(Outcome::Cancelled.into(), &self.shared.notifier);
+    }
+
     /// Submit one task, waiting for room if need be. A thread that must not wait is told instead: one that runs
     /// callbacks, or a task.
     pub fn submit(&self, submission: &Submission, payload: Bytes) -> Result<Arc<Cell>, Refused> {

@@ -8,6 +8,7 @@ use crate::files::Files;
 use crate::host::Host;
 use crate::nested::{Blocked, Nest, Nested};
 use crate::notify::{Enter, Notifier};
+use crate::objects::Objects;
 use crate::pump::{LEADER_WAKE, Leadership, Waited};
 use crate::reactor;
 use crate::remote::{self, Remote};
@@ -71,6 +72,9 @@ pub(crate) struct Shared {
     generation: u32,
     /// The slot this session lives in, if it does.
     pub nest: Option<Nest>,
+    id: ClientId,
+    /// The link to the store, once it was needed.
+    objects: Mutex<Option<Objects>>,
     files: Option<Files>,
 }
 
@@ -293,6 +297,8 @@ impl Session {
             name,
             generation: generation(),
             nest,
+            id,
+            objects: Mutex::default(),
             files,
         });
         let mut sessions = SESSIONS.lock();
@@ -306,6 +312,21 @@ impl Session {
         }
         *shared.reactor.lock() = Some(reactor::start(shared.clone())?);
         Ok(Session { shared })
+    }
+
+    /// The objects that this client has references to. Opens the link to the store when first asked for.
+    pub fn objects(&self) -> io::Result<Objects> {
+        if self.shared.closed() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let mut objects = self.shared.objects.lock();
+        if let Some(found) = objects.as_ref().filter(|objects| !objects.is_broken()) {
+            return Ok(found.clone());
+        }
+        let link = self.shared.state.lock().inner.host.reach_store();
+        let link = link.unwrap_or_else(|| Err(io::ErrorKind::Unsupported.into()))?;
+        let opened = Objects::open(link, self.shared.id, true)?;
+        Ok(objects.insert(opened).clone())
     }
 
     /// Make a function known by its bytes.
@@ -364,11 +385,10 @@ impl Session {
     }
 
     /// Code has been loaded since functions were last made known: what it needs is brought to where it may run, before
-    /// this returns.
-    pub fn refresh_files(&self) {
-        if let Some(files) = self.shared.files.as_ref().filter(|_| !self.shared.closed()) {
-            files.refresh();
-        }
+    /// this returns. False: nothing was brought anywhere yet.
+    pub fn refresh_files(&self) -> bool {
+        let files = self.shared.files.as_ref().filter(|_| !self.shared.closed());
+        files.is_some_and(Files::refresh)
     }
 
     /// User code finds itself here from the next call on.

@@ -41,6 +41,7 @@ fn config(cpus: u64, spares: u64) -> Config {
         command: player::command(),
         variables: vec![player::variable()],
         name: "test".into(),
+        object_memory: None,
     }
 }
 

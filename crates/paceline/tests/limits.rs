@@ -162,6 +162,7 @@ fn closing_ends_the_wait() {
         command: vec!["/bin/false".into()],
         variables: Vec::new(),
         name: "closing".into(),
+        object_memory: None,
     };
     let limits = paceline::Limits { queue_tasks: 1, ..paceline::Limits::default() };
     let print: paceline::Print = std::sync::Arc::new(|_, _, _| {});

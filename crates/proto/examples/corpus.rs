@@ -9,13 +9,14 @@ use paceline_proto::control::{
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::lending::{Lending, Returned};
+use paceline_proto::objects::{FromStore, Full, Missing, Reference, ToStore};
 use paceline_proto::placement::Member;
 use paceline_proto::question::{ClientQuestion, NodeQuestion, Question};
 use paceline_proto::work::Command;
 use paceline_proto::{
     ActorId, Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts,
-    FunctionId, Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, OutOfMemory, Part, PlacementId,
-    ProgramId, Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work, open, work,
+    FunctionId, Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, ObjectId, OutOfMemory, Part, PinId,
+    PlacementId, ProgramId, Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work, open, work,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -286,6 +287,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         SlotToNode::Waits { lease },
         SlotToNode::Nest,
         SlotToNode::Connect,
+        SlotToNode::Objects,
         NodeToZygote::Fork { slot },
         NodeToZygote::Exit,
         ZygoteToNode::Hello,
@@ -293,6 +295,36 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1), peak: 1 << 24 },
         ZygoteToNode::Stopped { slot, signal: 19 },
         ZygoteToNode::Continued { slot },
+    );
+    objects(out);
+}
+
+fn objects(out: &mut Vec<Vec<u8>>) {
+    let object = ObjectId(0xfeed_0b1e);
+    let reference = Reference { object, owner: ClientId(9), home: NodeId(1) };
+    let (number, pin, wait) = (3, PinId(77), Duration::from_secs(60));
+    messages!(
+        out,
+        ToStore::Hello { owner: ClientId(9), root: true },
+        ToStore::Reserve { number, object, size: 64 << 20, wait },
+        ToStore::Put { object, inside: vec![reference] },
+        ToStore::PutSmall { number, object, bytes: vec![1, 2, 3], inside: vec![], wait },
+        ToStore::Abandon { object },
+        ToStore::Hold { number, reference },
+        ToStore::Release { object },
+        ToStore::Get { number, reference },
+        ToStore::LetGo { object },
+        ToStore::Pin { number, pin, reference },
+        ToStore::Claim { number, pin, reference },
+        ToStore::Unpin { pin },
+        FromStore::Welcome { node: NodeId(1) },
+        FromStore::Room { number },
+        FromStore::Full { number, why: Full { size: 8, used: 4, limit: 5, disk: Some("full".into()) } },
+        FromStore::Held { number },
+        FromStore::Small { number, bytes: vec![1, 2, 3] },
+        FromStore::Memory { number, object, size: 64 << 20 },
+        FromStore::Missing { number, why: Missing::OwnerLost },
+        FromStore::Unneeded { object },
     );
 }
 

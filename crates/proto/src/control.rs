@@ -11,6 +11,7 @@ use crate::ids::{
     ActorId, ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId, ProgramId,
     SlotId,
 };
+use crate::objects::{FromStore, ToStore};
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
 use crate::question::{Answer, ClientQuestion, NodeQuestion, Question};
@@ -422,6 +423,8 @@ pub enum SlotToNode {
     Connect,
     /// The task was told to get on by itself, but all that it waits for runs elsewhere.
     Waits { lease: LeaseId },
+    /// The slot has objects, or wants them: its link to the node's store comes along.
+    Objects,
 }
 
 /// Node to zygote. `Fork` brings three descriptors: the slot's control socket, its output, its error output.
@@ -503,6 +506,8 @@ control_message! {
     SlotToNode = 69,
     NodeToZygote = 70,
     ZygoteToNode = 71,
+    ToStore = 72,
+    FromStore = 73,
 }
 
 #[cfg(test)]

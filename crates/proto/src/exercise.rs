@@ -8,6 +8,7 @@ use crate::control::{
 use crate::data::{FromSlot, ToSlot};
 use crate::frame::{Decoder, Frame};
 use crate::lending::Lending;
+use crate::objects::{FromStore, ToStore};
 use crate::open;
 use std::fmt::Debug;
 
@@ -48,6 +49,8 @@ pub fn exercise(bytes: &[u8]) {
         control::<SlotToNode>(&frame);
         control::<NodeToZygote>(&frame);
         control::<ZygoteToNode>(&frame);
+        control::<ToStore>(&frame);
+        control::<FromStore>(&frame);
     }
 }
 

@@ -100,6 +100,18 @@ id!(
     "actor-"
 );
 
+id!(
+    /// A value that is kept on a node and goes by reference. Drawn at random by whoever makes it.
+    ObjectId(u128),
+    "object-"
+);
+
+id!(
+    /// One reference on its way from a process to another. Drawn at random.
+    PinId(u128),
+    "pin-"
+);
+
 impl PlacementId {
     /// Any node that has room.
     pub const ANY: PlacementId = PlacementId(0);

@@ -75,6 +75,35 @@ impl Function {
         }
     }
 
+    /// Only see whether the arguments can be sent.
+    fn look(&self, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.wire.call(args, Some(kwargs)).map(drop)
+    }
+
+    /// The future of a task whose arguments are not there yet.
+    fn later<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let cell = self.session.later();
+        let future = FutureBase::make(py, cell, self.session.clone(), self.name.clone(), self.wire)?;
+        future.cast::<FutureBase>()?.get().defer();
+        Ok(future)
+    }
+
+    /// They are: submit it, unless it was cancelled meanwhile.
+    fn begin(
+        &self,
+        future: &Bound<'_, FutureBase>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        let payload = self.wire.call(args, Some(kwargs))?;
+        if let Some(cell) = future.get().take_deferred()
+            && !self.session.submit_later(&self.submission, payload, cell)
+        {
+            self.session.end_later(cell);
+        }
+        Ok(())
+    }
+
     #[pyo3(signature = (items, star, chunksize, progress, whole = false))]
     fn map<'py>(
         &self,

@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, ffi};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ const FINISHED: &str = "FINISHED";
 pub struct FutureBase {
     task: OnceLock<Task>,
     python: Mutex<PythonSide>,
+    /// Its task waits for others before it is submitted.
+    deferred: AtomicBool,
 }
 
 struct Task {
@@ -76,6 +79,16 @@ impl FutureBase {
 
     pub fn session(&self) -> Option<&Session> {
         self.task.get().map(|task| &task.session)
+    }
+
+    /// Its task is submitted later.
+    pub fn defer(&self) {
+        self.deferred.store(true, Ordering::SeqCst);
+    }
+
+    /// Its task is submitted now, or never: by whoever gets the place of the outcome.
+    pub fn take_deferred(&self) -> Option<&Arc<Cell>> {
+        self.deferred.swap(false, Ordering::SeqCst).then(|| self.cell()).flatten()
     }
 
     /// A new `paceline.Future` for a task.
@@ -199,7 +212,7 @@ impl FutureBase {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, pyo3::types::PyDict>>) -> FutureBase {
-        FutureBase { task: OnceLock::new(), python: Mutex::default() }
+        FutureBase { task: OnceLock::new(), python: Mutex::default(), deferred: AtomicBool::new(false) }
     }
 
     #[getter]
@@ -215,7 +228,11 @@ impl FutureBase {
             return Ok(format!("task {} ({}) has ended", id.0, task.function));
         }
         if id == TaskId::default() {
-            return Ok(format!("{} waits for room in the queue of this program", task.function));
+            let what = match self.deferred.load(Ordering::SeqCst) {
+                true => "the tasks whose results are its arguments",
+                false => "room in the queue of this program",
+            };
+            return Ok(format!("{} waits for {what}", task.function));
         }
         let told = py.detach(|| task.session.explain(id));
         Ok(told.map_or_else(|why| why, |lines| lines.join("\n")))
@@ -259,11 +276,29 @@ impl FutureBase {
 
     fn cancel(&self) -> PyResult<bool> {
         let task = self.task()?;
+        if let Some(cell) = self.take_deferred() {
+            task.session.end_later(cell);
+            return Ok(true);
+        }
         Ok(task.session.cancel(&task.cell, false) || self.is_cancelled())
+    }
+
+    /// What the task waits for has failed, and so has the task.
+    fn _fail(&self, error: Py<PyAny>) -> PyResult<()> {
+        let task = self.task()?;
+        if let Some(cell) = self.take_deferred() {
+            self.python.lock().result = Some(Resolved::Error(error));
+            task.session.end_later(cell);
+        }
+        Ok(())
     }
 
     fn _interrupt(&self) -> PyResult<bool> {
         let task = self.task()?;
+        if let Some(cell) = self.take_deferred() {
+            task.session.end_later(cell);
+            return Ok(true);
+        }
         Ok(task.session.cancel(&task.cell, true))
     }
 

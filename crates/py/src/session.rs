@@ -66,7 +66,7 @@ pub struct Session {
 #[pymethods]
 impl Session {
     #[staticmethod]
-    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes, gpus="auto", memory="auto", resources=vec![]))]
+    #[pyo3(signature = (*, cpus, spares, command, directory, path, environment, queue_tasks, queue_bytes, result_bytes, gpus="auto", memory="auto", resources=vec![], object_memory=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn embedded(
         cpus: u64,
@@ -81,6 +81,7 @@ impl Session {
         gpus: &str,
         memory: &str,
         resources: Vec<(String, f64)>,
+        object_memory: Option<&str>,
     ) -> PyResult<Session> {
         if cpus == 0 {
             return Err(PyValueError::new_err("a cluster needs at least one CPU"));
@@ -103,6 +104,10 @@ impl Session {
             command,
             variables: Vec::new(),
             name,
+            object_memory: object_memory
+                .map(hardware::size)
+                .transpose()
+                .map_err(|error| PyValueError::new_err(error.to_string()))?,
         };
         let around = Environment { directory, path, variables: variables.clone(), files: 0 };
         let limits = limits(queue_tasks, queue_bytes, result_bytes);
@@ -155,6 +160,11 @@ impl Session {
     fn cluster_status(&self, py: Python<'_>) -> PyResult<String> {
         let status = py.detach(|| self.inner.cluster_status());
         status.map_err(|why| Unreached::new_err((why, String::new())))
+    }
+
+    /// The objects that this program has references to.
+    fn objects(&self) -> PyResult<crate::objects::Store> {
+        crate::objects::of_session(&self.inner)
     }
 
     #[getter]
@@ -337,9 +347,9 @@ impl Session {
         self.inner.set_environment(Environment { directory, path, variables, files });
     }
 
-    /// Look at the files of the code again, and deliver what is new where others were delivered.
-    fn refresh_files(&self, py: Python<'_>) {
-        py.detach(|| self.inner.refresh_files());
+    /// Look at the files of the code again, and deliver what is new where others were delivered. False: nowhere.
+    fn refresh_files(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.inner.refresh_files())
     }
 
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -359,6 +369,13 @@ impl Session {
         node.set_item("name", &status.name)?;
         node.set_item("cpus", self.inner.cpus())?;
         node.set_item("slots", slots)?;
+        let objects = PyDict::new(py);
+        objects.set_item("count", status.objects.objects)?;
+        objects.set_item("memory", status.objects.used)?;
+        objects.set_item("limit", status.objects.limit)?;
+        objects.set_item("disk", status.objects.on_disk)?;
+        objects.set_item("waiting", status.objects.waiting)?;
+        node.set_item("objects", objects)?;
         let all = PyDict::new(py);
         all.set_item("nodes", vec![node])?;
         all.set_item("queued", self.inner.queued())?;

@@ -135,7 +135,7 @@ impl Slot {
         let files = self.runtime.files().filter(|files| far && Path::new(files).exists());
         let directory = match &files {
             // As at the client's, below its directory here.
-            Some(files) => format!("{files}/root{}", environment.directory),
+            Some(files) => format!("{files}/root{}", at_home(&environment.directory, files)),
             None if far => own_directory()?,
             None => environment.directory,
         };
@@ -258,6 +258,12 @@ fn describe(py: Python<'_>, error: PyErr) -> PyResult<Bytes> {
     let module = py.import(intern!(py, "paceline._slot"))?;
     let bytes = module.getattr(intern!(py, "failure"))?.call1((error.into_value(py),))?;
     Ok(Bytes::copy_from_slice(bytes.cast::<PyBytes>()?.as_bytes()))
+}
+
+/// A client's directory as the client itself knows it, if this is told by one of its tasks on another machine.
+fn at_home<'a>(directory: &'a str, files: &str) -> &'a str {
+    let client = Path::new(files).file_name().unwrap_or_default().to_string_lossy();
+    directory.split_once(&format!("/clients/{client}/root")).map_or(directory, |(_, rest)| rest)
 }
 
 /// Where user code of a client elsewhere runs: a directory of this slot's own, made when it is first needed.

@@ -4,6 +4,7 @@
 //! script by reference, which no slot could follow, so a pickle that mentions `__main__` is made again by value.
 
 use crate::buffers::{self, Collecting};
+use crate::references::{self, Travel};
 use crate::scalar;
 use bytes::Bytes;
 use memchr::memmem;
@@ -41,6 +42,13 @@ impl Root {
             Root::Call => "call",
             Root::Value => "value",
             Root::Result => "result",
+        }
+    }
+
+    fn travel(self) -> Travel {
+        match self {
+            Root::Arguments | Root::Call | Root::Value => Travel::Arguments,
+            Root::Result => Travel::Result,
         }
     }
 }
@@ -100,17 +108,21 @@ pub fn encode(value: &Bound<'_, PyAny>, root: Root, out: &mut Out) -> PyResult<(
             return Ok(());
         }
     }
+    let mark = references::mark();
     let collecting = Collecting::new(py)?;
-    let bytes = match plain(value, root, &collecting) {
-        Ok(bytes) if memmem::find(bytes.as_bytes(), b"__main__").is_none() => bytes,
-        Err(error) if !error.is_instance_of::<pyo3::exceptions::PyException>(py) => {
-            return Err(error);
-        }
+    let bytes = references::travelling(root.travel(), || match plain(value, root, &collecting) {
+        Ok(bytes) if memmem::find(bytes.as_bytes(), b"__main__").is_none() => Ok(bytes),
+        Err(error) if !error.is_instance_of::<pyo3::exceptions::PyException>(py) => Err(error),
         _ => {
             collecting.clear();
-            by_value(value, root, &collecting)?
+            // They are found again.
+            references::since(mark);
+            by_value(value, root, &collecting)
         }
-    };
+    })?;
+    if matches!(root, Root::Result) {
+        references::pin_since(py, mark)?;
+    }
     out.extend_from_slice(bytes.as_bytes());
     out.buffers.append(&mut collecting.take());
     Ok(())
@@ -166,8 +178,17 @@ pub fn build(py: Python<'_>, write: impl FnOnce(&mut Out) -> PyResult<()>) -> Py
     // Taken out for the time of writing: pickling may run user code that gets here again.
     let mut out = Out { bytes: BUFFER.take(), buffers: Vec::new() };
     out.bytes.clear();
+    let build = references::Build::begin();
     write(&mut out)?;
+    let found = build.found();
     let Out { bytes: buffer, buffers } = out;
+    if !found.is_empty() {
+        let bytes = match buffers.is_empty() {
+            true => buffer.into(),
+            false => segments::parted(&buffer, buffers::copy(py, &buffers)),
+        };
+        return Ok(references::carry(bytes, found));
+    }
     if !buffers.is_empty() {
         let bytes = segments::parted(&buffer, buffers::copy(py, &buffers));
         if buffer.len() <= SCRATCH {

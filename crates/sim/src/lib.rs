@@ -26,6 +26,7 @@ mod load;
 mod nesting;
 mod news;
 mod node;
+mod objects;
 mod pool;
 mod process;
 mod random;
@@ -39,6 +40,7 @@ mod world;
 
 pub use job::Job;
 pub use news::{How, News};
+pub use objects::{Met, run_objects};
 pub use paceline_core::client::RetryOn;
 pub use paceline_proto::work::End;
 pub use run::{Report, run, run_traced};

@@ -233,7 +233,8 @@ impl Companion {
     fn on_node(&self, message: NodeToSlot, descriptors: Vec<OwnedFd>) {
         let mut state = self.shared.state.lock();
         match message {
-            NodeToSlot::Bind { client: _, needs, total, own, devices, files } => {
+            NodeToSlot::Bind { client, needs, total, own, devices, files } => {
+                state.client = Some(client);
                 state.files = files;
                 state.devices = devices;
                 state.own = own;

@@ -10,7 +10,7 @@ use crate::guests::Caller;
 use crate::runtime::{Runtime, Shared, State};
 use paceline_net::{clock, fds};
 use paceline_proto::control::SlotToNode;
-use paceline_proto::{LeaseId, Resources, Seq, open};
+use paceline_proto::{ClientId, LeaseId, Resources, Seq, open};
 use rustix::fd::OwnedFd;
 use std::io;
 use std::sync::Arc;
@@ -43,6 +43,14 @@ impl Runtime {
         let (ours, theirs) = fds::pair()?;
         companion::hand_over(&self.shared, &SlotToNode::Nest, theirs)?;
         Ok(ours)
+    }
+
+    /// A link to the node's store, and the client on whose account objects are made here.
+    pub fn reach_store(&self) -> io::Result<(OwnedFd, ClientId)> {
+        let client = self.shared.state.lock().client.unwrap_or_default();
+        let (ours, theirs) = fds::pair()?;
+        companion::hand_over(&self.shared, &SlotToNode::Objects, theirs)?;
+        Ok((ours, client))
     }
 
     /// A data connection for a lease.

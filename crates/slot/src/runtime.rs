@@ -15,7 +15,7 @@ use paceline_net::kept::Kept;
 use paceline_net::secure::Secured;
 use paceline_net::{Link, Page, Received, clock, poll, signals, spin};
 use paceline_proto::data::{Call, Environment, FromSlot, Reply, Status, ToSlot};
-use paceline_proto::{Bytes, Devices, FunctionId, LeaseId, Resources, Seq, SlotId};
+use paceline_proto::{Bytes, ClientId, Devices, FunctionId, LeaseId, Resources, Seq, SlotId};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
@@ -74,6 +74,8 @@ pub(crate) struct State {
     pub caller: Option<Caller>,
     pub functions: HashMap<FunctionId, Bytes>,
     pub environment: Option<Environment>,
+    /// The client on whose account it works.
+    pub client: Option<ClientId>,
     pub needs: Option<Resources>,
     /// The GPUs it has.
     pub devices: Devices,
@@ -216,6 +218,7 @@ impl State {
             caller: None,
             functions: HashMap::new(),
             environment: None,
+            client: None,
             needs: None,
             devices: Devices::default(),
             total: None,

@@ -35,6 +35,7 @@ PICKLE = b"P"  # a pickle that needs paceline alone
 CLOUDPICKLE = b"C"  # a pickle that needs cloudpickle too
 EXPORTED = b"E"  # module, zero byte, the name it is exported by
 CONSTRUCTOR = b"N"  # how many calls may overlap, zero byte, the payload of a class
+KEPT = b"K"  # the payload of a function whose results are kept here
 METHOD = b"M"  # a class, zero byte, the name of a method of the object here
 
 # A line that says: what this slot writes from here on has no prefix.
@@ -146,9 +147,22 @@ def load(payload: bytes) -> Callable[..., Any]:
 
         number, _, inner = payload[1:].partition(b"\0")
         function = objects.constructor(int(number), load(inner))
+    elif payload[:1] == KEPT:
+        function = _kept(load(payload[1:]))
     else:
         function = rebuild.plain(_pickle.loads(memoryview(payload)[1:]))
     return function
+
+
+def _kept(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with a reference to its result as the result."""
+
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        from paceline._objects import put
+
+        return put(function(*args, **kwargs))
+
+    return kept
 
 
 def each(function: Callable[..., Any], items: list[Any]) -> list[Any]:

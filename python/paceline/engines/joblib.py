@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 
 from paceline.engines import chunks
 
@@ -22,7 +23,10 @@ def _parallel(workers: int, job: Job, messages: list[bytes]) -> Generator[Outcom
     try:
         yield from outcomes
     finally:
-        outcomes.close()
+        # After an exception of the user's nobody wants what is left, and joblib need not warn of it.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            outcomes.close()
 
 
 run = chunks.engine(_parallel)

@@ -16,6 +16,7 @@ from paceline.errors._cluster import ClusterClosed, ClusterStopped, ConnectionFa
 from paceline.errors._encodings import DamagedData, EncodingError, PickleRefused, UnknownEncoding
 from paceline.errors._ends import GroupLost, NodeLost, OutOfMemory, PoisonTask, PoolBroken, SlotDied, TaskTimeout
 from paceline.errors._files import FilesNotDelivered, NoSuchFiles
+from paceline.errors._objects import ObjectLost, OwnerLost, StoreFull
 from paceline.errors._programs import NoSuchFunction, ProgramNotStarted, WrongArguments
 from paceline.errors._room import GroupClosed, NestingTooDeep, NoResources, NoSuchHardware, QueueFull
 from paceline.errors._values import UNREADABLE as UNREADABLE
@@ -52,7 +53,9 @@ __all__ = [
     "NoSuchHardware",
     "NodeLost",
     "NotConnected",
+    "ObjectLost",
     "OutOfMemory",
+    "OwnerLost",
     "PacelineError",
     "PickleRefused",
     "PoisonTask",
@@ -64,6 +67,7 @@ __all__ = [
     "ResultNotSerializable",
     "SerializationError",
     "SlotDied",
+    "StoreFull",
     "TaskTimeout",
     "UnknownEncoding",
     "WrongArguments",

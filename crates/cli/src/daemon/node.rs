@@ -126,6 +126,7 @@ pub async fn start(
         answers: Some(answers(log.clone(), programs.clone(), &record, &wanted.labels)),
         store: Some(store),
         printed: Some(Arc::new(move |name, text| programs.print(name, text))),
+        object_memory: object_memory(wanted)?,
     };
     let (service, handle) = paceline_node::service(options);
     let mut others = Vec::new();
@@ -227,6 +228,14 @@ fn equip(config: &mut Config, plan: &NodePlan) -> Result<(), Failure> {
     config.facts.resources = plan.resources.iter().map(|(name, _)| name.clone()).collect();
     let machine = hardware::find(&wanted).map_err(|error| wrong(&error))?;
     machine.describe(config).map_err(|error| wrong(&error))
+}
+
+/// How many bytes objects may have in memory here.
+fn object_memory(plan: &NodePlan) -> Result<u64, Failure> {
+    match &plan.object_memory {
+        Some(text) => hardware::size(text).map_err(|error| usage(format!("object_memory: {error}"))),
+        None => Ok(paceline_node::default_object_memory(hardware::usable_memory())),
+    }
 }
 
 /// What the process around a node adds to its answers.

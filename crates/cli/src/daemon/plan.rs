@@ -62,6 +62,9 @@ pub struct NodePlan {
     /// How many, or which: as the hardware's own reading of it has it.
     pub gpus: Option<String>,
     pub memory: Option<String>,
+    /// How much of it is for objects.
+    #[serde(default)]
+    pub object_memory: Option<String>,
     pub resources: Vec<(String, f64)>,
     pub labels: Vec<(String, String)>,
     pub python: String,
@@ -193,6 +196,7 @@ impl Plan {
             cpus,
             gpus: settings.given("gpus").map(str::to_owned),
             memory: settings.given("memory").map(str::to_owned),
+            object_memory: settings.given("object_memory").map(str::to_owned),
             resources: resources.collect::<Result<_, Failure>>()?,
             labels: settings.pairs("labels")?,
             python: settings.given("python").unwrap_or("python3").to_owned(),

@@ -50,10 +50,11 @@ pub fn details(status: &Value) -> Vec<String> {
                 text(&node["address"]),
                 usage(node),
                 format!("{leased} of {}", slots.len()),
+                objects(&node["objects"]),
                 text(&node["node"]),
             ]
         });
-        let heads = ["  node", "state", "link", "address", "used", "slots", "number"];
+        let heads = ["  node", "state", "link", "address", "used", "slots", "objects", "number"];
         lines.extend(indented(&heads, rows.collect()));
     }
     let clients = list(status, "clients");
@@ -96,6 +97,24 @@ pub fn details(status: &Value) -> Vec<String> {
         lines.extend(indented(&["  actor", "owner", "node", "slot", "callers"], rows.collect()));
     }
     lines
+}
+
+/// What a node keeps for references.
+fn objects(kept: &Value) -> String {
+    let number = |name: &str| kept[name].as_u64().unwrap_or_default();
+    let size = |bytes: u64| format!("{:.1}G", bytes as f64 / f64::from(1 << 30));
+    match (number("count"), number("disk")) {
+        (0, _) => "-".to_owned(),
+        (count, 0) => format!("{count}: {} of {}", size(number("memory")), size(number("limit"))),
+        (count, disk) => {
+            format!(
+                "{count}: {} of {}, {} on disk",
+                size(number("memory")),
+                size(number("limit")),
+                size(disk)
+            )
+        }
+    }
 }
 
 /// How a program ended, or what it waits for.

@@ -34,7 +34,7 @@ impl Node {
             SlotToNode::Blocked { lease, blocked } => self.on_blocked(now, id, lease, blocked, out),
             SlotToNode::Waits { lease } => self.on_waits(now, id, lease, out),
             // The shell sees to the descriptors that came along.
-            SlotToNode::Nest | SlotToNode::Connect => {}
+            SlotToNode::Nest | SlotToNode::Connect | SlotToNode::Objects => {}
         }
     }
 

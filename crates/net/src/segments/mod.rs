@@ -10,6 +10,7 @@
 mod copy;
 mod descriptors;
 mod exchange;
+mod habit;
 mod keeper;
 mod memory;
 mod part;
@@ -55,17 +56,29 @@ pub(crate) fn given_up() -> bool {
     GIVEN_UP.load(Ordering::Relaxed)
 }
 
+/// Have what is needed to do without them, while it can be had.
+pub(crate) fn prepare() {
+    store::Store::current();
+}
+
 /// Do without them from now on, and say so once (SM-3).
 pub(crate) fn give_up(why: &str) {
     if !GIVEN_UP.swap(true, Ordering::Relaxed) {
-        tell(&format!(
-            "large buffers go through sockets from now on, which takes longer: {why} \
-             (hint: raise the limits of open files and of mappings: ulimit -n, vm.max_map_count)"
-        ));
+        // What is sent again comes over another connection, which needs descriptors.
+        store::Store::current().free_reserve();
+        tell(why);
     }
 }
 
-fn tell(text: &str) {
+/// Say once why large buffers take longer than they need to.
+fn tell(why: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "paceline: {text}");
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        let _ = writeln!(
+            std::io::stderr(),
+            "paceline: large buffers go through sockets, which takes longer: {why} \
+             (hint: raise the limits of open files and of mappings: ulimit -n, vm.max_map_count)"
+        );
+    }
 }

@@ -1,10 +1,12 @@
 //! A process's segments, and its payloads that have parts outside of them.
 
+use super::habit::Habit;
 use super::keeper::Keeper;
 use super::memory::Written;
 use super::part::{Own, Part};
 use super::wire::Wire;
 use crate::clock;
+use crate::kept::Kept;
 use bytes::Bytes;
 use paceline_core::Tick;
 use paceline_core::segments::{Arena, Effect, Lent, LinkId, SegmentId, Spot};
@@ -19,6 +21,17 @@ pub(super) struct Store {
     payloads: Mutex<HashMap<u64, Arc<Vec<Arc<Part>>>>>,
     numbers: AtomicU64,
     pub keeper: Keeper,
+    pub habit: Habit,
+    /// Descriptors for when there are no others left.
+    reserve: Mutex<Vec<Kept>>,
+}
+
+/// What it takes to open a connection in a process that is both of its ends.
+const RESERVE: usize = 3;
+
+fn reserve() -> Vec<Kept> {
+    let one = || std::fs::File::open("/dev/null").map(|file| Kept::new(file.into()));
+    (0..RESERVE).map_while(|_| one().ok()).collect()
 }
 
 #[derive(Default)]
@@ -58,6 +71,8 @@ impl Store {
             payloads: Mutex::default(),
             numbers: AtomicU64::new(1),
             keeper: Keeper::default(),
+            habit: Habit::default(),
+            reserve: Mutex::new(reserve()),
         }));
         let null = std::ptr::null_mut();
         match CURRENT.compare_exchange(null, made, Ordering::SeqCst, Ordering::SeqCst) {
@@ -71,6 +86,10 @@ impl Store {
                 }
             }
         }
+    }
+
+    pub fn free_reserve(&self) {
+        self.reserve.lock().clear();
     }
 
     pub fn is_current(&self) -> bool {
@@ -103,10 +122,7 @@ impl Store {
             }
             Err(error) => {
                 if !std::mem::replace(&mut segments.full, true) {
-                    super::tell(&format!(
-                        "large buffers are copied more often than they need be, because there is no shared memory \
-                         for them: {error} (hint: raise the limit of open files: ulimit -n)"
-                    ));
+                    super::tell(&format!("there is no more shared memory to be had: {error}"));
                 }
                 None
             }

@@ -150,12 +150,13 @@ impl Files {
         }
     }
 
-    /// Look again, and have every node have what is new before this returns, as far as it can be reached.
-    pub fn refresh(&self) {
+    /// Look again, and have every node have what is new before this returns, as far as it can be reached. False: none has
+    /// anything.
+    pub fn refresh(&self) -> bool {
         let nodes: Vec<_> = {
             let mut state = self.shared.state.lock();
             if state.bundle.take().is_none() {
-                return;
+                return false;
             }
             state.nodes.values().cloned().collect()
         };
@@ -163,6 +164,7 @@ impl Files {
             // One that cannot be reached gets them with the next connection.
             let _ = self.bring_to(&mut node.lock());
         }
+        true
     }
 
     /// The nodes need not keep anything of this client.

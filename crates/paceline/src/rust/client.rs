@@ -1,22 +1,20 @@
 //! A cluster as a Rust program uses it.
 
-use super::actor::Home;
+use super::nested::{self, Nested};
 use super::runner::{Functions, Runner};
 use super::target::Target as Call;
 use super::task::{self, Task};
 use super::{Configured, Error, Future, Options, Result, current, slot_main};
 use crate::embedded::{Config, Status};
 use crate::remote::{Credentials, Target};
-use crate::{ActorId, Limits, ProgramId, Resources, Session, Start};
+use crate::{Limits, ProgramId, Resources, Session};
 use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_proto::SlotId;
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Slots kept ready beyond the CPUs, so that one that dies is replaced at once.
 const SPARES: u64 = 1;
@@ -30,8 +28,8 @@ pub struct Cluster {
     pub(crate) interpreter: Option<PathBuf>,
     /// What its tasks are functions of: this program, as the cluster knows it.
     pub(crate) program: ProgramId,
-    /// Actors of its own that have a name: who finds one calls it in order with its maker's other calls.
-    actors: Mutex<HashMap<ActorId, Weak<Home>>>,
+    /// It ends with this. That of a task does not.
+    owned: bool,
 }
 
 /// How large a cluster is to be.
@@ -118,6 +116,7 @@ impl Builder {
             command: slot_main::command(),
             variables: slot_main::variables(),
             name: self.name.unwrap_or_else(|| "embedded".into()),
+            object_memory: None,
         };
         let around = surroundings()?;
         let session = Session::embedded(config, around, Arc::new(|run| run()), Arc::new(print), limits)
@@ -128,8 +127,36 @@ impl Builder {
 
 impl Cluster {
     fn new(session: Session, interpreter: Option<PathBuf>, program: ProgramId) -> Cluster {
-        let (functions, actors) = Default::default();
-        Cluster { session, functions, interpreter, program, actors }
+        Cluster { session, functions: Arc::default(), interpreter, program, owned: true }
+    }
+
+    /// The cluster that this task, or the actor whose method this is, runs on: tasks submit tasks and make actors there. What a
+    /// task has submitted and does not wait for ends with it. While it waits, its CPUs are others'.
+    ///
+    /// ```rust,standalone_crate
+    /// use paceline::Cluster;
+    ///
+    /// #[paceline::task]
+    /// fn fibonacci(n: u64) -> paceline::Result<u64> {
+    ///     if n < 2 {
+    ///         return Ok(n);
+    ///     }
+    ///     let cluster = Cluster::current()?;
+    ///     let first = fibonacci::submit(&cluster, n - 1);
+    ///     Ok(fibonacci::call(&cluster, n - 2)? + first.wait()?)
+    /// }
+    ///
+    /// fn main() -> paceline::Result<()> {
+    ///     paceline::init();
+    ///     let cluster = Cluster::embedded().cpus(2).start()?;
+    ///     assert_eq!(fibonacci::call(&cluster, 6)?, 8);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn current() -> Result<Cluster> {
+        let Nested { session, program, functions } = nested::open()?;
+        let (session, functions) = (session.clone(), functions.clone());
+        Ok(Cluster { session, functions, interpreter: None, program: *program, owned: false })
     }
 
     /// A cluster on this machine, with as many slots as there are usable CPUs.
@@ -155,12 +182,7 @@ impl Cluster {
         let (around, limits) = (surroundings()?, Limits::default());
         let session = Session::remote(target, around, None, Arc::new(|run| run()), Arc::new(print), limits);
         let session = session.map_err(failed)?;
-        let mut command = slot_main::command();
-        // Nodes know it by its path.
-        if let (Some(program), Ok(path)) = (command.first_mut(), std::env::current_exe()) {
-            *program = path.to_string_lossy().into_owned();
-        }
-        let program = session.program(Start { command, variables: slot_main::variables() });
+        let program = session.program(slot_main::start());
         Ok(Cluster::new(session, None, program))
     }
 
@@ -192,16 +214,6 @@ impl Cluster {
         Configured::<T>::new().map(self, items)
     }
 
-    pub(crate) fn keep_actor(&self, actor: ActorId, home: &Arc<Home>) {
-        let mut actors = self.actors.lock();
-        actors.retain(|_, home| home.strong_count() > 0);
-        actors.insert(actor, Arc::downgrade(home));
-    }
-
-    pub(crate) fn kept_actor(&self, actor: ActorId) -> Option<Arc<Home>> {
-        self.actors.lock().get(&actor)?.upgrade()
-    }
-
     /// How many CPUs it was started with.
     pub fn cpus(&self) -> u64 {
         self.session.cpus()
@@ -213,9 +225,9 @@ impl Cluster {
     }
 
     /// End it: what is pending is cancelled, and every process it has started is gone when this returns. Returns how
-    /// many tasks were cancelled. Dropping it does the same.
+    /// many tasks were cancelled. Dropping it does the same. Nothing happens to that of a task.
     pub fn close(self) -> usize {
-        self.session.close()
+        if self.owned { self.session.close() } else { 0 }
     }
 }
 
@@ -233,7 +245,9 @@ impl Runner for Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.session.close();
+        if self.owned {
+            self.session.close();
+        }
     }
 }
 
@@ -250,7 +264,7 @@ fn prepare() -> Result<()> {
 }
 
 /// Where user code finds itself.
-fn surroundings() -> Result<Environment> {
+pub(crate) fn surroundings() -> Result<Environment> {
     let directory = std::env::current_dir().map_err(|error| Error::Start(Arc::new(error)))?;
     let directory = directory.to_string_lossy().into_owned();
     // Python slots fill in how many there are, where the user has not said.

@@ -1,8 +1,9 @@
 //! What a task can ask about itself.
 
 use crate::{SlotId, TaskId};
-use paceline_proto::data::Call;
+use paceline_proto::data::Environment;
 use paceline_slot::Runtime;
+use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -36,10 +37,27 @@ pub(crate) fn is_slot(slot: SlotId) {
     SLOT.store(slot.0, Ordering::Relaxed);
 }
 
-/// This call runs from now on; none: nothing does.
-pub(crate) fn runs(call: Option<&Call>) {
-    ATTEMPT.store(call.map_or(0, |call| call.attempt), Ordering::Relaxed);
-    TASK.store(call.map_or(0, |call| call.task.0), Ordering::Relaxed);
+/// This runs from now on: a task and which attempt at it; none: nothing does. Says what ran before.
+pub(crate) fn runs(running: Option<(TaskId, u32)>) -> Option<(TaskId, u32)> {
+    let (task, attempt) = running.unwrap_or((TaskId(0), 0));
+    let attempt = ATTEMPT.swap(attempt, Ordering::Relaxed);
+    let task = TaskId(TASK.swap(task.0, Ordering::Relaxed));
+    (task.0 != 0).then_some((task, attempt))
+}
+
+/// Where the client has this slot's calls find themselves, since the last time it said.
+static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
+
+pub(crate) fn is_bound(environment: &Environment) {
+    *ENVIRONMENT.lock() = Some(environment.clone());
+}
+
+pub(crate) fn environment() -> Option<Environment> {
+    ENVIRONMENT.lock().clone()
+}
+
+pub(crate) fn runtime() -> Option<&'static Runtime> {
+    RUNTIME.get()
 }
 
 pub(crate) fn be(runtime: Runtime) -> &'static Runtime {

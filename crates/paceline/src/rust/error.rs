@@ -93,6 +93,11 @@ pub enum Error {
     NotInitialised,
     #[error("a task cannot start a cluster")]
     InSlot,
+    #[error("no task runs here, so it has no cluster")]
+    NotInSlot,
+    /// The task that submitted it waits, and may neither leave its CPUs to it nor run it itself.
+    #[error("{task}, which needs {needs}, cannot run: too many tasks wait for others on this node")]
+    TooDeep { task: &'static str, needs: Box<Resources> },
     #[error("two tasks have this name: {name}")]
     SameName { name: &'static str },
     #[error("the cluster could not be started: {0}")]
@@ -181,6 +186,8 @@ impl Error {
             Error::NotANumberOfGpus { .. } => "bad-gpus",
             Error::NotInitialised => "not-initialised",
             Error::InSlot => "in-slot",
+            Error::NotInSlot => "not-in-slot",
+            Error::TooDeep { .. } => "nesting-too-deep",
             Error::SameName { .. } => "same-name",
             Error::Start(_) => "not-started",
             Error::Connect(_) => "connection-failed",
@@ -234,7 +241,9 @@ impl Error {
             Error::NotANumberOfCpus { .. } => "give a number from 0 on, such as 0.5",
             Error::NotANumberOfGpus { .. } => "give a whole number, or a fraction of one such as 0.5",
             Error::NotInitialised => "make paceline::init() the first line of main",
-            Error::InSlot => "submit from the main program; tasks cannot submit tasks yet",
+            Error::InSlot => "Cluster::current() is the one that this task runs on",
+            Error::NotInSlot => "Cluster::connect() starts one, and connect_to() joins one",
+            Error::TooDeep { .. } => "let fewer tasks wait for others at a time, or ask for less",
             Error::SameName { .. } => "give one of them another name: #[paceline::task(name = \"...\")]",
         })
     }
@@ -277,7 +286,7 @@ impl Error {
                 ActorGone { ran, why, .. } => Error::actor_gone(task, &why, ran),
             },
             Outcome::ActorAway { why, .. } => Error::ActorUnavailable { task, why: why.into() },
-            Outcome::TooDeep { .. } => unreachable!("tasks of Rust do not submit tasks"),
+            Outcome::TooDeep { needs } => Error::TooDeep { task, needs },
         }
     }
 

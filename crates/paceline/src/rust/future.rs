@@ -1,7 +1,6 @@
 //! A value to be.
 
-use super::task;
-use super::{Error, Result};
+use super::{Error, Result, current, slot_main, task, travel};
 use crate::{Cell, Outcome, Session, TaskId, Waited, Waiter};
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
@@ -87,7 +86,8 @@ impl Submitted {
     }
 }
 
-/// Wait until the waiter is satisfied. False: it took too long.
+/// Wait until the waiter is satisfied. False: it took too long. A task that waits leaves its CPUs to others meanwhile, or
+/// runs what it waits for itself.
 pub(crate) fn block(
     session: &Session,
     waiter: &Arc<Waiter>,
@@ -95,6 +95,7 @@ pub(crate) fn block(
     timeout: Duration,
 ) -> Result<bool> {
     let until = std::time::Instant::now() + timeout;
+    let mut waits = session.keep_waiting();
     loop {
         let left = until.saturating_duration_since(std::time::Instant::now());
         match session.wait(waiter, focus, left) {
@@ -103,9 +104,18 @@ pub(crate) fn block(
             Waited::Interrupted if session.is_closed() => {
                 return if waiter.is_satisfied() { Ok(true) } else { Err(Error::Closed) };
             }
-            // A signal, which is the program's own business.
+            // Inside a slot a signal says that the task which waits is to stop.
+            Waited::Interrupted if current::is_cancelled() => {
+                return Err(Error::Cancelled { task: "the task that waits" });
+            }
+            // Elsewhere it is the program's own business.
             Waited::Interrupted => {}
-            Waited::Here(_) => unreachable!("tasks of Rust do not submit tasks"),
+            Waited::Here(here) => {
+                drop(waits.take());
+                let outcome = slot_main::run_here(&here);
+                session.finish_here(*here, outcome);
+                waits = session.keep_waiting();
+            }
         }
     }
 }
@@ -115,7 +125,7 @@ pub(crate) fn resolve<T: DeserializeOwned>(
     task: &'static str,
     outcome: Outcome,
 ) -> Result<T> {
-    resolve_with(session, task, outcome, task::decode)
+    resolve_with(session, task, outcome, |bytes| travel::read(session, || task::decode(bytes)))
 }
 
 pub(crate) fn resolve_with<T>(

@@ -5,7 +5,7 @@
 use super::future::{FOR_EVER, block, resolve_with};
 use super::target::Target;
 use super::task;
-use super::{Error, Result};
+use super::{Error, Result, travel};
 use crate::exchange::{self, chunk};
 use crate::{Batch, Bytes, Stored, Ticket};
 use serde::Serialize;
@@ -138,14 +138,16 @@ impl Map<'_> {
     fn take<O: DeserializeOwned>(&self, ready: &mut Vec<Stored>, values: &mut Vec<O>) -> Result<usize> {
         self.batch.take_ready(ready);
         let count = ready.len();
+        let session = &self.target.session;
         for stored in ready.drain(..) {
-            resolve_with(&self.target.session, self.target.name, stored.load(), |bytes| {
+            resolve_with(session, self.target.name, stored.load(), |bytes| {
                 if self.chunk == 1 {
-                    values.push(task::decode(bytes)?);
+                    values.push(travel::read(session, || task::decode(bytes))?);
                     return Ok(());
                 }
                 for value in chunk::iter(bytes) {
-                    values.push(task::decode(value.ok_or("the values are cut off")?)?);
+                    let value = value.ok_or("the values are cut off")?;
+                    values.push(travel::read(session, || task::decode(value))?);
                 }
                 Ok(())
             })?;

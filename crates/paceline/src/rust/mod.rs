@@ -12,8 +12,10 @@ mod current;
 mod error;
 mod executor;
 mod future;
+mod home;
 mod imap;
 mod map;
+mod nested;
 mod object;
 mod options;
 mod program;
@@ -22,6 +24,7 @@ mod slot_main;
 mod slots;
 mod target;
 mod task;
+mod travel;
 mod worker;
 
 pub use actor::{Actor, ActorBuilder, ActorHandle};
@@ -45,8 +48,10 @@ pub mod private {
     pub use super::actor::Class;
     pub use super::object::{checkpoint, construct, restore, with};
     pub use super::task::{Entry, Fallible, arguments, value};
+    pub use super::travel::{deserialize, serialize};
     pub use crate::exchange::Failure;
     pub use inventory;
+    pub use serde;
 }
 
 /// What cannot be a task is refused by the compiler.

@@ -3,9 +3,10 @@
 //! A node starts this same program again, with a word that no user types as its first argument and a variable, and
 //! with its link as standard input. [`init`] sees that and never returns (RS-1).
 
-use super::current;
 use super::task::{self, Run};
+use super::{current, nested};
 use crate::exchange::{self, ARGUMENT, Failure, NAMED, VARIABLE, chunk};
+use crate::{Here, Outcome, Start, Ticket};
 use paceline_net::fork::{self, Forked};
 use paceline_proto::data::{Call, Environment, Status};
 use paceline_proto::{Bytes, FunctionId, Seq};
@@ -14,11 +15,12 @@ use paceline_slot::{Next, Runtime};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::stdio::dup2_stdin;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
@@ -48,6 +50,15 @@ pub(crate) fn command() -> Vec<String> {
 
 pub(crate) fn variables() -> Vec<(String, String)> {
     vec![(VARIABLE.into(), "1".into())]
+}
+
+/// The same for nodes that know the program by its path.
+pub(crate) fn start() -> Start {
+    let mut command = command();
+    if let (Some(program), Ok(path)) = (command.first_mut(), std::env::current_exe()) {
+        *program = path.to_string_lossy().into_owned();
+    }
+    Start { command, variables: variables() }
 }
 
 pub(crate) fn name_bytes(name: &str) -> Bytes {
@@ -87,15 +98,14 @@ fn be_slot(zygote: Zygote, birth: Birth) -> ! {
     let _ = rustix::thread::set_name(c"slot");
     let started = birth.become_slot(zygote).and_then(|(slot, control, page)| {
         fork::hear_interrupts();
-        fork::call_in_children(paceline_slot::after_fork_in_child);
+        fork::call_in_children(after_fork_in_slot);
         keep_panics();
         current::is_slot(slot);
         Runtime::start(slot, control, page)
     });
     match started {
         Ok(runtime) => {
-            let tasks = task::registry().unwrap_or_default();
-            Slot { runtime: current::be(runtime), tasks, known: HashMap::new(), bound: false }.serve();
+            Slot { runtime: current::be(runtime), known: HashMap::new(), bound: false }.serve();
             std::process::exit(0)
         }
         Err(error) => {
@@ -105,9 +115,14 @@ fn be_slot(zygote: Zygote, birth: Birth) -> ! {
     }
 }
 
+/// Neither the slot nor what it has submitted is the child's.
+fn after_fork_in_slot() {
+    paceline_slot::after_fork_in_child();
+    crate::after_fork_in_child();
+}
+
 struct Slot {
     runtime: &'static Runtime,
-    tasks: HashMap<&'static str, Run>,
     known: HashMap<FunctionId, Option<Run>>,
     /// It has been told where it is.
     bound: bool,
@@ -133,6 +148,10 @@ impl Slot {
     }
 
     fn bind(&mut self, environment: &Environment) {
+        current::is_bound(environment);
+        if let Some(session) = nested::opened() {
+            session.set_environment(environment.clone());
+        }
         if !self.runtime.is_far() {
             enter(environment.directory.as_ref());
         } else if !self.bound {
@@ -157,75 +176,108 @@ impl Slot {
     }
 
     fn run(&mut self, call: &Call) -> (Seq, Status, Bytes) {
-        current::runs(Some(call));
+        current::runs(Some((call.task, call.attempt)));
         let result = match self.task(call.function) {
-            Some(run) => self.apply(run, &call.payload),
+            Some(run) => apply(run, &call.payload),
             None => Err(Failure::NoSuchTask { known: task::exported() }),
         };
         current::runs(None);
+        if let Some(session) = nested::opened()
+            && !self.runtime.keeps()
+        {
+            // What the task did not wait for ends with it; what an object submitted, with the object.
+            session.cancel_pending();
+        }
         // What a task has printed is not to wait for the next one.
         let _ = io::stdout().flush();
-        match result {
-            Ok(value) => (call.seq, Status::Value, value),
-            Err(failure) => match failure.encode() {
-                Ok(bytes) => (call.seq, Status::Raised, bytes.into()),
-                Err(message) => (call.seq, Status::Unsendable, message.into()),
-            },
-        }
-    }
-
-    /// Call the function as the payload says.
-    fn apply(&self, run: Run, payload: &[u8]) -> Result<Bytes, Failure> {
-        match payload.split_first() {
-            Some((&exchange::CALL, arguments)) => caught(run, arguments),
-            Some((&exchange::EACH, each)) => self.apply_each(run, each),
-            _ => Err(Failure::Arguments { message: "the call is malformed".into() }),
-        }
-    }
-
-    fn apply_each(&self, run: Run, each: &[u8]) -> Result<Bytes, Failure> {
-        let mut values = Vec::new();
-        for arguments in chunk::iter(each) {
-            let arguments = arguments
-                .ok_or_else(|| Failure::Arguments { message: "the list of calls is cut off".into() })?;
-            let value = caught(run, arguments)?;
-            let write = |out: &mut Vec<u8>| {
-                out.extend_from_slice(&value);
-                Ok(())
-            };
-            chunk::push(&mut values, write, || Failure::Value { message: "it has more than 4 GiB".into() })?;
-            if self.runtime.is_interrupted() {
-                // Nobody waits for the rest.
-                break;
-            }
-        }
-        Ok(values.into())
+        let (status, payload) = ended(result);
+        (call.seq, status, payload)
     }
 
     fn task(&mut self, id: FunctionId) -> Option<Run> {
         if let Some(known) = self.known.get(&id) {
             return *known;
         }
-        let bytes = self.runtime.function(id)?;
-        let name = bytes.strip_prefix(&[NAMED]).and_then(|name| std::str::from_utf8(name).ok());
-        let run = name.and_then(|name| self.tasks.get(name)).copied();
+        let run = find(&self.runtime.function(id)?);
         self.known.insert(id, run);
         run
     }
+}
+
+/// What the bytes of a function name.
+fn find(bytes: &[u8]) -> Option<Run> {
+    static TASKS: LazyLock<HashMap<&'static str, Run>> =
+        LazyLock::new(|| task::registry().unwrap_or_default());
+    let name = std::str::from_utf8(bytes.strip_prefix(&[NAMED])?).ok()?;
+    TASKS.get(name).copied()
+}
+
+/// What to answer.
+fn ended(result: Result<Bytes, Failure>) -> (Status, Bytes) {
+    match result {
+        Ok(value) => (Status::Value, value),
+        Err(failure) => match failure.encode() {
+            Ok(bytes) => (Status::Raised, bytes.into()),
+            Err(message) => (Status::Unsendable, message.into()),
+        },
+    }
+}
+
+/// Run a task in the middle of another that waits for it.
+pub(crate) fn run_here(here: &Here<Ticket>) -> Outcome {
+    let outer = current::runs(Some((here.task, here.attempt)));
+    let result = match find(&here.bytes) {
+        Some(run) => apply(run, &here.payload),
+        None => Err(Failure::NoSuchTask { known: task::exported() }),
+    };
+    current::runs(outer);
+    match ended(result) {
+        (Status::Value, value) => Outcome::Value(value),
+        (Status::Raised, failure) => Outcome::Raised(failure),
+        (_, message) => Outcome::Unsendable(message),
+    }
+}
+
+/// Call the function as the payload says.
+fn apply(run: Run, payload: &[u8]) -> Result<Bytes, Failure> {
+    match payload.split_first() {
+        Some((&exchange::CALL, arguments)) => caught(run, arguments),
+        Some((&exchange::EACH, each)) => apply_each(run, each),
+        _ => Err(Failure::Arguments { message: "the call is malformed".into() }),
+    }
+}
+
+fn apply_each(run: Run, each: &[u8]) -> Result<Bytes, Failure> {
+    let mut values = Vec::new();
+    for arguments in chunk::iter(each) {
+        let arguments =
+            arguments.ok_or_else(|| Failure::Arguments { message: "the list of calls is cut off".into() })?;
+        let value = caught(run, arguments)?;
+        let write = |out: &mut Vec<u8>| {
+            out.extend_from_slice(&value);
+            Ok(())
+        };
+        chunk::push(&mut values, write, || Failure::Value { message: "it has more than 4 GiB".into() })?;
+        if current::is_cancelled() {
+            // Nobody waits for the rest.
+            break;
+        }
+    }
+    Ok(values.into())
 }
 
 thread_local! {
     /// Where the last panic of this thread was.
     static PANICKED_AT: RefCell<String> = const { RefCell::new(String::new()) };
     /// A call runs in this thread.
-    static CALLS: RefCell<bool> = const { RefCell::new(false) };
+    static CALLS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Panics of tasks are told to the caller; those of other threads are printed as ever.
 fn keep_panics() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        if !CALLS.with_borrow(|calls| *calls) {
+        if !CALLS.get() {
             return print(info);
         }
         let location = info.location().map(ToString::to_string).unwrap_or_default();
@@ -235,9 +287,10 @@ fn keep_panics() {
 
 /// RS-2: whatever the function does short of ending the process, the slot goes on.
 fn caught(run: Run, arguments: &[u8]) -> Result<Bytes, Failure> {
-    CALLS.with_borrow_mut(|calls| *calls = true);
+    // One that waits may run another in between.
+    let outer = CALLS.replace(true);
     let result = panic::catch_unwind(AssertUnwindSafe(|| run(arguments)));
-    CALLS.with_borrow_mut(|calls| *calls = false);
+    CALLS.set(outer);
     result.unwrap_or_else(|payload| {
         let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
             (Some(text), _) => (*text).to_owned(),

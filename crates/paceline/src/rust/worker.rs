@@ -4,8 +4,9 @@
 //! * WP-2: updates take at most as many bytes as the history may have; beyond, the state of one slot stands for all that
 //!   came before.
 
-use super::actor::{Class, NO_ARGUMENTS, ONE_ARGUMENT};
+use super::actor::Class;
 use super::future::{FOR_EVER, block};
+use super::home::{NO_ARGUMENTS, ONE_ARGUMENT};
 use super::imap::Results;
 use super::slots::{HISTORY, Kind, Slots, done_within, encoded, history_full};
 use super::target::Target;

@@ -6,6 +6,7 @@ mod harness;
 mod actor_deaths;
 mod actors;
 mod executors;
+mod nesting;
 mod pools;
 mod support;
 mod updates;
@@ -13,6 +14,7 @@ mod updates;
 fn main() {
     paceline::init();
     harness::run(
-        &[actors::TESTS, actor_deaths::TESTS, pools::TESTS, updates::TESTS, executors::TESTS].concat(),
+        &[actors::TESTS, actor_deaths::TESTS, pools::TESTS, updates::TESTS, executors::TESTS, nesting::TESTS]
+            .concat(),
     );
 }

@@ -49,12 +49,13 @@ def _decorated(kind: Any, options: dict[str, Any]) -> Any:
     return type(kind.__name__, (base,), {**names, "__qualname__": kind.__qualname__})
 
 
-class _Proxy:
-    """Stands for an object on the cluster. Calls, and reading and setting attributes, wait for their outcome."""
+class _Base:
+    """How an object on the cluster begins."""
 
     _original: type
     _xparl_options: dict[str, Any]
     _xparl_link: Link
+    _xparl_begins: str  # the method of the link that waits for the object, or does not
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return object.__new__(cls) if _slot.number is None else cls._original(*args, **kwargs)
@@ -63,7 +64,13 @@ class _Proxy:
         for name in kwargs:
             _check(name)
         object.__setattr__(self, "_xparl_link", Link(self._original, self._xparl_options, args, kwargs))
-        self._xparl_link.wait_for_object()
+        getattr(self._xparl_link, self._xparl_begins)()
+
+
+class _Proxy(_Base):
+    """Stands for an object on the cluster. Calls, and reading and setting attributes, wait for their outcome."""
+
+    _xparl_begins = "wait_for_object"
 
     def __getattr__(self, name: str) -> Any:
         link = _link_of(self, name)
@@ -81,21 +88,10 @@ class _Proxy:
         link.answer(name, link.ask("write", name, value))
 
 
-class _FutureProxy:
+class _FutureProxy(_Base):
     """Stands for an object on the cluster. Only reading an attribute waits."""
 
-    _original: type
-    _xparl_options: dict[str, Any]
-    _xparl_link: Link
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return object.__new__(cls) if _slot.number is None else cls._original(*args, **kwargs)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        for name in kwargs:
-            _check(name)
-        object.__setattr__(self, "_xparl_link", Link(self._original, self._xparl_options, args, kwargs))
-        self._xparl_link.watch_object()
+    _xparl_begins = "watch_object"
 
     def destroy(self) -> None:
         """End the object, and leave its slot."""

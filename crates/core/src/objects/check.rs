@@ -1,0 +1,53 @@
+//! The store's invariants.
+
+use super::store::{Place, Store};
+use paceline_proto::ObjectId;
+use std::collections::BTreeMap;
+
+impl Store {
+    /// The first broken invariant, if any.
+    pub fn check(&self) -> Result<(), String> {
+        let mut used: u64 = self.room.leaving.values().map(|(size, _)| size).sum();
+        let mut spilling = 0;
+        let mut pins: BTreeMap<ObjectId, u32> = BTreeMap::new();
+        for (object, _) in self.pins.values() {
+            *pins.entry(*object).or_default() += 1;
+        }
+        for object in self.objects.values() {
+            for inner in &object.inside {
+                *pins.entry(inner.object).or_default() += 1;
+            }
+        }
+        for (id, object) in &self.objects {
+            used += if object.place == Place::Disk { 0 } else { object.size };
+            spilling += if object.place == Place::Spilling { object.size } else { 0 };
+            if object.pins != pins.remove(id).unwrap_or_default() {
+                return Err(format!("OB-1: {id:?} has {} pins, which are not all there", object.pins));
+            }
+            let kept = object.pins > 0 || !object.holders.is_empty();
+            if !kept && !matches!(object.place, Place::Coming(_)) {
+                return Err(format!("OB-2: nothing keeps {id:?}"));
+            }
+            let known = |link| self.links.contains_key(link);
+            if !object.holders.iter().all(known) || !object.having.iter().all(known) {
+                return Err(format!("OB-2: {id:?} is held by a process that is gone"));
+            }
+            if object.place == Place::Spilling && !object.having.is_empty() {
+                return Err(format!("OB-3: {id:?} goes to disk while a process has its memory"));
+            }
+        }
+        if let Some((id, _)) = pins.into_iter().next() {
+            return Err(format!("OB-1: {id:?} is pinned and gone"));
+        }
+        if used != self.room.used || spilling != self.room.spilling {
+            return Err(format!("OB-3: {} bytes are counted, and {used} are used", self.room.used));
+        }
+        if self.room.used > self.room.limit {
+            return Err(format!("OB-3: {} bytes are used, of {}", self.room.used, self.room.limit));
+        }
+        if let Some(wish) = self.room.waiting.iter().find(|wish| !self.links.contains_key(&wish.link)) {
+            return Err(format!("OB-4: {:?} waits for a process that is gone", wish.object));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,25 @@
+//! Values that are kept on a node and go by reference: who has a reference, who has the bytes, and for how long.
+//!
+//! Three roles. A **process** (a client, or a slot) has references and maybe bytes; [`Holder`] counts its references, so
+//! that its store hears of the first and of the end of the last. The **store** of a node ([`Store`]) keeps objects and
+//! knows which processes hold them. The **owner** is the root client on whose account an object was made, by itself or by
+//! a task of its: when it ends, so do its objects, whoever still refers to them.
+//!
+//! A reference that travels keeps its object: in the arguments of a call as long as the caller keeps the call, which it
+//! does until it has the outcome; in a result by a **pin** that is on the owner's account, so that the slot that sent it
+//! may end, until whoever got the result has claimed it.
+//!
+//! * OB-1: as long as a living process holds an object of a living owner, or a pin or another object keeps it, its bytes
+//!   are there: in memory or on disk.
+//! * OB-2: an object that nothing keeps any more is gone; so is everything of an owner that has ended.
+//! * OB-3: memory in use is counted until the last process has let go of it, and room is given only within the limit.
+//! * OB-4: what waits for room is served in order, or told after its time that there is none.
+//! * OB-5: every question is answered once.
+
+mod check;
+mod holder;
+mod room;
+mod store;
+
+pub use holder::Holder;
+pub use store::{Effect, Event, LinkId, Status, Store};

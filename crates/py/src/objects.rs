@@ -1,0 +1,340 @@
+//! Objects and references as Python has them.
+//!
+//! An object is a pickle and its buffers, one after the other: the pickle's length, how many buffers there are, their
+//! lengths, all as 64-bit numbers; then the pickle, then each buffer at a multiple of 64 bytes.
+//!
+//! * PO-1: buffers are copied once, from where they are to the memory of the object, without the interpreter's lock.
+//! * PO-2: who gets an object has a map of its own: its arrays can be written, and nobody else sees it.
+
+use crate::references::{self, Travel};
+use crate::slot;
+use paceline::Session;
+use paceline::embedded::fill_random;
+use paceline::objects::{Answer, Asked, Content, Held, Objects};
+use paceline_net::sealed::{Filling, Mapping};
+use paceline_proto::objects::{Missing, Reference};
+use paceline_proto::{ClientId, NodeId, ObjectId, PinId};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyOSError, PyTimeoutError, PyValueError};
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PySlice, PyTuple};
+use std::ffi::c_int;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Objects up to this size travel in messages.
+const SMALL: usize = 64 << 10;
+const ALIGNED: usize = 64;
+const SLICE: Duration = Duration::from_millis(100);
+
+/// The store of this process's node, as its process reaches it.
+#[pyclass(frozen, module = "paceline._native", name = "Objects")]
+pub struct Store {
+    objects: Objects,
+}
+
+/// A reference that counts.
+#[pyclass(frozen, module = "paceline._native", name = "Held")]
+pub struct HeldReference {
+    held: Arc<Held>,
+}
+
+/// The link of the slot that this process is.
+static SLOT: OnceLock<Objects> = OnceLock::new();
+
+/// The objects that this process reaches if it is a slot.
+pub fn of_slot() -> Option<io::Result<Objects>> {
+    let runtime = slot::runtime()?;
+    if let Some(open) = SLOT.get() {
+        return Some(Ok(open.clone()));
+    }
+    let opened = runtime.reach_store().and_then(|(link, client)| Objects::open(link, client, false));
+    Some(opened.map(|opened| SLOT.get_or_init(|| opened).clone()))
+}
+
+pub fn of_session(session: &Session) -> PyResult<Store> {
+    let objects = of_slot().unwrap_or_else(|| session.objects());
+    Ok(Store { objects: objects.map_err(|error| PyOSError::new_err(error.to_string()))? })
+}
+
+pub fn random() -> PyResult<u128> {
+    let mut bytes = [0; 16];
+    fill_random(&mut bytes)?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+fn packed<'py>(py: Python<'py>, reference: &Reference) -> Bound<'py, PyBytes> {
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(&reference.object.0.to_le_bytes());
+    bytes[16..24].copy_from_slice(&reference.owner.0.to_le_bytes());
+    bytes[24..].copy_from_slice(&reference.home.0.to_le_bytes());
+    PyBytes::new(py, &bytes)
+}
+
+fn unpacked(bytes: &[u8]) -> PyResult<Reference> {
+    let wrong = || PyValueError::new_err(format!("a reference has 32 bytes, and not {}", bytes.len()));
+    let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| wrong())?;
+    let (object, rest) = bytes.split_first_chunk::<16>().expect("it is longer");
+    let (owner, home) = rest.split_first_chunk::<8>().expect("it is longer");
+    Ok(Reference {
+        object: ObjectId(u128::from_le_bytes(*object)),
+        owner: ClientId(u64::from_le_bytes(*owner)),
+        home: NodeId(u64::from_le_bytes(home.try_into().expect("the rest is as long"))),
+    })
+}
+
+/// Wait for an answer. None: for as long as it takes.
+pub fn answer(py: Python<'_>, asked: &Asked, timeout: Option<Duration>) -> PyResult<Answer> {
+    let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let slice = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
+        if let Some(answer) = py.detach(|| asked.wait(slice)) {
+            return checked(py, answer);
+        }
+        py.check_signals()?;
+        if until.is_some_and(|until| until <= Instant::now()) {
+            return Err(PyTimeoutError::new_err("the object is not there yet"));
+        }
+    }
+}
+
+fn checked(py: Python<'_>, answer: Answer) -> PyResult<Answer> {
+    let (name, arguments) = match answer {
+        Answer::Full(why) => ("StoreFull", (why.size, why.used, why.limit, why.disk).into_pyobject(py)?),
+        Answer::Missing(Missing::Lost) => ("ObjectLost", PyTuple::empty(py)),
+        Answer::Missing(Missing::OwnerLost) => ("OwnerLost", PyTuple::empty(py)),
+        Answer::Broken => ("ClusterClosed", PyTuple::empty(py)),
+        answer => return Ok(answer),
+    };
+    let made =
+        py.import(intern!(py, "paceline.errors")).and_then(|errors| errors.getattr(name)?.call1(arguments));
+    Err(made.map_or_else(|error| error, PyErr::from_value))
+}
+
+#[pymethods]
+impl Store {
+    /// The one of the slot that this process is, if it is one.
+    #[staticmethod]
+    fn of_slot() -> PyResult<Option<Store>> {
+        let objects = self::of_slot().transpose().map_err(|error| PyOSError::new_err(error.to_string()))?;
+        Ok(objects.map(|objects| Store { objects }))
+    }
+
+    fn put(&self, value: &Bound<'_, PyAny>, wait: f64) -> PyResult<HeldReference> {
+        let py = value.py();
+        let mark = references::mark();
+        let pickled = references::travelling(Travel::Object, || pickle(value));
+        let inside: Vec<Reference> =
+            references::since(mark).into_iter().map(|found| found.held.reference()).collect();
+        let (pickled, buffers) = pickled?;
+        let layout = Layout::of(pickled.as_bytes().len(), &buffers);
+        let object = ObjectId(random()?);
+        let wait = Duration::try_from_secs_f64(wait.max(0.0)).unwrap_or(Duration::MAX);
+        if layout.size <= SMALL {
+            let mut bytes = Vec::with_capacity(layout.size);
+            layout.write(pickled.as_bytes(), &buffers, &mut bytes)?;
+            answer(py, &self.objects.put_small(object, bytes, inside, wait), None)?;
+            return Ok(HeldReference { held: Arc::new(self.objects.put_done(object)) });
+        }
+        let asked = self.objects.reserve(object, layout.size as u64, wait);
+        if let Err(error) = answer(py, &asked, None) {
+            self.objects.abandon(object);
+            return Err(error);
+        }
+        let pickled = pickled.as_bytes();
+        let filled = py.detach(|| {
+            let mut filling = Filling::new(layout.size as u64)?;
+            layout.write(pickled, &buffers, &mut filling)?;
+            filling.seal()
+        });
+        match filled {
+            Ok(memory) => Ok(HeldReference { held: Arc::new(self.objects.put(object, memory, inside)) }),
+            Err(error) => {
+                self.objects.abandon(object);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The value of a reference.
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        reference: &[u8],
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let content = match self.objects.get(unpacked(reference)?) {
+            Ok(content) => content,
+            Err(asked) => match answer(py, &asked, crate::waiting::timeout(timeout))? {
+                Answer::Content(content) => content,
+                _ => return Err(PyValueError::new_err("the store did not answer what it was asked")),
+            },
+        };
+        load(py, content)
+    }
+
+    /// One more reference, to what something else keeps meanwhile.
+    fn hold(&self, py: Python<'_>, reference: &[u8]) -> PyResult<HeldReference> {
+        let (held, asked) = self.objects.hold(unpacked(reference)?);
+        asked.iter().try_for_each(|asked| answer(py, asked, None).map(drop))?;
+        Ok(HeldReference { held: Arc::new(held) })
+    }
+
+    /// The reference that has come by this pin.
+    fn claim(&self, py: Python<'_>, reference: &[u8], pin: u128) -> PyResult<HeldReference> {
+        let (held, asked) = self.objects.claim(PinId(pin), unpacked(reference)?);
+        answer(py, &asked, None)?;
+        Ok(HeldReference { held: Arc::new(held) })
+    }
+}
+
+#[pymethods]
+impl HeldReference {
+    /// Its bytes.
+    #[getter]
+    fn reference<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        packed(py, &self.held.reference())
+    }
+
+    /// The store that it is held by.
+    #[getter]
+    fn objects(&self) -> Store {
+        Store { objects: self.held.objects() }
+    }
+
+    /// It is being pickled: how it is read again, its bytes, and the pin by which it travels.
+    fn send<'py>(&self, py: Python<'py>) -> PyResult<(&'static str, Bound<'py, PyBytes>, Option<u128>)> {
+        let (travel, pin) = references::note(&self.held)?;
+        let how = match travel {
+            Travel::Arguments => "argument",
+            Travel::Result => "arrived",
+            Travel::Object | Travel::Elsewhere => "kept",
+        };
+        Ok((how, packed(py, &self.held.reference()), pin.map(|pin| pin.0)))
+    }
+}
+
+/// The pickle of a value, and the buffers that go beside it.
+fn pickle<'py>(value: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyBytes>, Vec<PyBuffer<u8>>)> {
+    let py = value.py();
+    let module = py.import(intern!(py, "paceline._objects"))?;
+    let made = module.getattr(intern!(py, "encoded"))?.call1((value,))?;
+    let (pickled, buffers): (Bound<'py, PyBytes>, Vec<Bound<'py, PyAny>>) = made.extract()?;
+    let buffers = buffers.iter().map(PyBuffer::get).collect::<PyResult<_>>()?;
+    Ok((pickled, buffers))
+}
+
+/// Where everything is in an object.
+struct Layout {
+    header: Vec<u8>,
+    places: Vec<usize>,
+    size: usize,
+}
+
+impl Layout {
+    fn of(pickled: usize, buffers: &[PyBuffer<u8>]) -> Layout {
+        let mut header = Vec::with_capacity(16 + 8 * buffers.len());
+        header.extend((pickled as u64).to_le_bytes());
+        header.extend((buffers.len() as u64).to_le_bytes());
+        let mut size = 16 + 8 * buffers.len() + pickled;
+        let mut places = Vec::with_capacity(buffers.len());
+        for buffer in buffers {
+            header.extend((buffer.len_bytes() as u64).to_le_bytes());
+            size = size.next_multiple_of(ALIGNED);
+            places.push(size);
+            size += buffer.len_bytes();
+        }
+        Layout { header, places, size }
+    }
+
+    fn write(&self, pickled: &[u8], buffers: &[PyBuffer<u8>], out: &mut impl Out) -> io::Result<()> {
+        out.at(0, &self.header)?;
+        out.at(self.header.len(), pickled)?;
+        for (buffer, &place) in buffers.iter().zip(&self.places) {
+            // SAFETY: it is contiguous, as `encoded` makes them, and held until this returns. Another thread that writes
+            // to it meanwhile makes the value one that it never had, as it would anywhere.
+            let bytes = unsafe {
+                std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>().cast_const(), buffer.len_bytes())
+            };
+            out.at(place, bytes)?;
+        }
+        Ok(())
+    }
+}
+
+trait Out {
+    fn at(&mut self, place: usize, bytes: &[u8]) -> io::Result<()>;
+}
+
+impl Out for Vec<u8> {
+    fn at(&mut self, place: usize, bytes: &[u8]) -> io::Result<()> {
+        self.resize(place, 0);
+        self.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Out for Filling {
+    fn at(&mut self, place: usize, bytes: &[u8]) -> io::Result<()> {
+        self.skip_to(place as u64);
+        self.write(bytes)
+    }
+}
+
+/// A map of an object's bytes, as something with a buffer.
+#[pyclass(frozen, module = "paceline._native")]
+pub struct Mapped {
+    mapping: Mapping,
+    /// Its memory counts as in use until this is gone.
+    _content: Arc<Content>,
+}
+
+#[pymethods]
+impl Mapped {
+    /// # Safety
+    ///
+    /// Called by the interpreter, with a view that it owns.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let mapping = &slf.get().mapping;
+        let (start, size) = (mapping.start().cast(), mapping.size() as ffi::Py_ssize_t);
+        // SAFETY: the view is the interpreter's to be filled, and keeps us, and so the map, for as long as it is used.
+        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, size, 0, flags) };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}
+
+/// The value that an object is.
+fn load(py: Python<'_>, content: Arc<Content>) -> PyResult<Bound<'_, PyAny>> {
+    let whole = match content.map() {
+        Some(mapping) => {
+            let mapped = Mapped { mapping: mapping?, _content: content };
+            Bound::new(py, mapped)?.into_any()
+        }
+        None => PyByteArray::new(py, content.small().unwrap_or_default()).into_any(),
+    };
+    let view = PyMemoryView::from(&whole)?;
+    let number = |place: usize| -> PyResult<usize> {
+        let bytes = view.get_item(PySlice::new(py, place as isize, place as isize + 8, 1))?;
+        let bytes: [u8; 8] = bytes.call_method0(intern!(py, "tobytes"))?.extract()?;
+        Ok(u64::from_le_bytes(bytes) as usize)
+    };
+    let part = |place: usize, length: usize| {
+        view.get_item(PySlice::new(py, place as isize, (place + length) as isize, 1))
+    };
+    let (length, count) = (number(0)?, number(8)?);
+    let mut place = 16 + 8 * count;
+    let pickled = part(place, length)?;
+    place += length;
+    let buffers = PyList::empty(py);
+    for index in 0..count {
+        let length = number(16 + 8 * index)?;
+        place = place.next_multiple_of(ALIGNED);
+        buffers.append(part(place, length)?)?;
+        place += length;
+    }
+    let module = py.import(intern!(py, "paceline._objects"))?;
+    module.getattr(intern!(py, "decoded"))?.call1((pickled, buffers))
+}
