@@ -192,7 +192,11 @@ impl World {
         self.store.check()?;
         for effect in effects {
             match effect {
-                Effect::To(link, message) => self.inbound[link.0 as usize].push_back(encoded(&message)),
+                Effect::To(link, message) => {
+                    let lost = matches!(message, FromStore::Missing { why: Missing::OwnerLost, .. });
+                    self.met.owners_lost += u64::from(lost);
+                    self.inbound[link.0 as usize].push_back(encoded(&message));
+                }
                 Effect::Hand(link, number, object) => {
                     let size = self.store.size_of(object).ok_or("what is handed on is here")?;
                     let message = FromStore::Memory { number, object, size };
@@ -326,7 +330,6 @@ impl World {
         if self.is_alive(owner) && !orphan {
             return Err(format!("SO-1: process {id} misses {reference:?}: {missing:?}"));
         }
-        self.met.owners_lost += u64::from(missing == Missing::OwnerLost);
         if let Some(Reference { object, .. }) = reference
             && !self.processes[id].having.contains(&object)
             && !self.asks_for(id, object)
@@ -382,8 +385,11 @@ impl World {
         match self.random.below(10) {
             0..3 => self.put(id, None),
             3..5 if held > 0 => {
+                // Who asks for the bytes keeps the reference until they have come.
                 let at = self.random.below(held);
-                self.drop_ref(id, at);
+                if !self.asks_for(id, self.processes[id].refs[at].object) {
+                    self.drop_ref(id, at);
+                }
             }
             5 if held > 0 => {
                 let reference = self.processes[id].refs[self.random.below(held)];
@@ -533,13 +539,13 @@ impl World {
     fn rest(&mut self) -> Result<(), String> {
         for round in 0..200_000 {
             self.step(false)?;
+            if round % 50 == 0 {
+                self.let_go_of_everything();
+            }
             let asks = self.processes.iter().any(|process| process.alive && !process.asked.is_empty());
             let sends = self.processes.iter().any(|process| !process.out.is_empty());
             let hears =
                 (0..self.processes.len()).any(|id| self.processes[id].alive && !self.inbound[id].is_empty());
-            if round % 50 == 0 {
-                self.let_go_of_everything();
-            }
             let dead = self.processes.iter().all(|process| process.alive || process.noticed);
             let holds = self.processes.iter().any(|process| process.alive && !process.refs.is_empty());
             if !asks
