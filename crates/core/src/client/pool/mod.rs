@@ -478,9 +478,10 @@ impl<Ticket: Clone> Client<Ticket> {
             return;
         }
         let leases = self.shapes[key].leases.iter().map(|lease| &self.leases[lease.0]);
-        let prepared = leases.clone().filter(|lease| self.is_prepared(key, lease)).count() as u32;
-        let applied = leases.filter(|lease| !lease.recalled && lease.calls_left > 0);
-        let applied = applied.map(|lease| lease.applied).min();
+        // A slot that is about to go is nobody's any more.
+        let staying = leases.filter(|lease| !lease.recalled && lease.calls_left > 0);
+        let prepared = staying.clone().filter(|lease| self.is_prepared(key, lease)).count() as u32;
+        let applied = staying.map(|lease| lease.applied).min();
         // With nobody there, and nobody to come, there is nobody to wait for.
         let applied = applied.or((self.shapes[key].wanted == 0).then_some(pool.sent)).unwrap_or(0);
         let queue = &self.shapes[key];
