@@ -193,8 +193,7 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::To(link, message) => self.inbound[link.0 as usize].push_back(encoded(&message)),
-                Effect::Hand(link, number, object) => {
-                    let size = self.store.size_of(object).ok_or("what is handed on is here")?;
+                Effect::Hand(link, number, object, size) => {
                     let message = FromStore::Memory { number, object, size };
                     self.inbound[link.0 as usize].push_back(encoded(&message));
                 }
@@ -508,22 +507,16 @@ impl World {
         let clients = self.random.percent(10);
         let Some(id) = self.living(Some(clients), None) else { return Ok(()) };
         let owner = self.processes[id].owner;
-        let ends: Vec<usize> = match clients {
-            // Its slots end with it.
-            true => (0..self.processes.len()).filter(|&one| self.processes[one].owner == owner).collect(),
-            false => vec![id],
-        };
-        for &one in &ends {
-            self.met.deaths += 1;
-            self.processes[one].alive = false;
-            // What it had sent may be lost with it, from somewhere on.
-            let keeps = self.random.below(self.processes[one].out.len() + 1);
-            self.processes[one].out.truncate(keeps);
-        }
+        self.met.deaths += 1;
+        self.processes[id].alive = false;
+        // What it had sent may be lost with it, from somewhere on.
+        let keeps = self.random.below(self.processes[id].out.len() + 1);
+        self.processes[id].out.truncate(keeps);
         if !clients {
             return self.start(owner, false);
         }
-        self.calls.retain(|_, call| !ends.contains(&call.caller));
+        // Its slots go on for a while, and miss what was its.
+        self.calls.retain(|_, call| call.caller != id);
         let next = ClientId(self.processes.len() as u64 + 100);
         self.start(next, true)?;
         (0..SLOTS).try_for_each(|_| self.start(next, false))
@@ -533,13 +526,13 @@ impl World {
     fn rest(&mut self) -> Result<(), String> {
         for round in 0..200_000 {
             self.step(false)?;
+            if round % 50 == 0 {
+                self.let_go_of_everything();
+            }
             let asks = self.processes.iter().any(|process| process.alive && !process.asked.is_empty());
             let sends = self.processes.iter().any(|process| !process.out.is_empty());
             let hears =
                 (0..self.processes.len()).any(|id| self.processes[id].alive && !self.inbound[id].is_empty());
-            if round % 50 == 0 {
-                self.let_go_of_everything();
-            }
             let dead = self.processes.iter().all(|process| process.alive || process.noticed);
             let holds = self.processes.iter().any(|process| process.alive && !process.refs.is_empty());
             if !asks
