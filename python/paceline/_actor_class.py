@@ -13,10 +13,9 @@ import os
 
 from paceline import _cluster, _remote
 from paceline._actor import Actor
-from paceline._actor_home import NoHome, OwnHome, SavedHome, about
+from paceline._actor_home import CALL, NoHome, OwnHome, SavedHome, about
 from paceline._checks import whole_number
 from paceline._functions import Package, name_of
-from paceline._options import ONCE, needs
 from paceline._remote import _Generic
 from paceline._slot import CONSTRUCTOR, objects, rebuild
 from paceline.errors import ActorDied, PoolBroken
@@ -58,6 +57,7 @@ else:
     _Typed = _Generic
 
 OWN: dict[str, Any] = {"name": None, "detached": False, "restarts": 0, "concurrency": 1, "cluster": None}
+NEEDS = ("cpus", "gpus", "memory", "resources", "placement")
 COMMON = ("cpus", "gpus", "memory", "resources", "placement", "min_gpu_memory", "wait", "timeout", "env")
 
 
@@ -136,7 +136,9 @@ class ActorClass(_Typed[T]):
         payload = CONSTRUCTOR + str(options["concurrency"]).encode() + b"\0" + self._package.payload()
         if options["detached"]:
             return self._detached(session, payload, name, args, kwargs)
-        pool = session.pool(1, eager=True, once=True, restarts=options["restarts"], **needs(_common(options)))
+        shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **_common(options)}))
+        needs = {need: shipped[need] for need in (*NEEDS, "env") if need in shipped}
+        pool = session.pool(1, eager=True, once=True, restarts=options["restarts"], **needs)
         pool.prepare(payload, name, args, kwargs)
         kind = SavedHome if self._about.saves and options["restarts"] else OwnHome
         return kind(session, pool, self._about, os.urandom(16), options["timeout"], options["name"])
@@ -155,7 +157,7 @@ class ActorClass(_Typed[T]):
 
     def _awaited(self, home: Home) -> Any:
         """A call that ends as soon as the object is there."""
-        return home.function(objects.PING, **{**ONCE, "wait": self._options["wait"]})
+        return home.function(objects.PING, **{**CALL, "wait": self._options["wait"]})
 
     def __getattr__(self, name: str) -> Any:
         # Constants and class methods of the class, here.

@@ -14,7 +14,6 @@ import _thread
 from _weakref import ref
 
 from paceline import _cluster, errors
-from paceline._options import ONCE
 from paceline._slot import METHOD, objects
 
 TYPE_CHECKING = False
@@ -32,6 +31,7 @@ PLAIN, STREAM = "plain", "stream"
 GENERATOR = 0x20
 ASYNC_GENERATOR = 0x200
 
+CALL: dict[str, Any] = {"wait": None, "retries": 0, "retry_on": (), "timeout": None, "priority": 0}
 CHECKPOINT = b"checkpoint"
 
 # What the card of an actor begins with whose owner is a Rust program.
@@ -101,7 +101,7 @@ class Home:
     def _made(self, name: str, options: dict[str, Any]) -> Function:
         payload = METHOD + f"{self.about.name}\0{name}".encode()
         shown = f"{self.about.name}.{name.removeprefix('.')}"
-        function: Function = self.source.function(payload, shown, **{**ONCE, **options})
+        function: Function = self.source.function(payload, shown, **{**CALL, **options})
         return function
 
     def method(self, name: str, kind: str) -> Any:

@@ -72,9 +72,11 @@ def create(
 
 def _needs(options: dict[str, Any]) -> dict[str, Any]:
     from paceline import _remote
-    from paceline._options import needs
 
-    return needs({name: options[name] for name in _remote.DEFAULTS if name in options})
+    asked = {name: options[name] for name in _remote.DEFAULTS if name in options}
+    shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **asked}))
+    names = ("cpus", "gpus", "memory", "resources", "placement", "env")
+    return {name: shipped[name] for name in names if name in shipped}
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import weakref
 from collections import deque
 from itertools import islice
 
-from paceline import _cluster, _options
+from paceline import _cluster, _remote
 from paceline._checks import whole_number
 from paceline._future import Future
 from paceline._native import FutureBase
@@ -311,7 +311,8 @@ def needs(
         "placement": placement,
         "min_gpu_memory": min_gpu_memory,
     }
-    return _options.needs(given)
+    shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **given}))
+    return {name: shipped[name] for name in ("cpus", "gpus", "memory", "resources", "placement")}
 
 
 def open_pool(cluster: Cluster, size: int, options: dict[str, Any]) -> _native.Pool:

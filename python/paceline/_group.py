@@ -13,7 +13,6 @@ from __future__ import annotations
 from paceline import _cluster, _remote
 from paceline._checks import whole_number
 from paceline._functions import Package
-from paceline._options import LIMITS, needs
 from paceline._slot import member
 from paceline._waiting import as_completed, wait
 from paceline.errors import GroupClosed, NoResources
@@ -98,13 +97,15 @@ class Group:
     """The names of the nodes that the members are on, by rank."""
 
     def __init__(self, cluster: Cluster, size: int, options: Options) -> None:
+        shipped = _remote.shipped(options)
+        needs = {name: shipped[name] for name in ("cpus", "gpus", "memory", "resources", "placement")}
         self.size = size
         self.nodes = []
         self._cluster = cluster
         self._closed = False
         self._functions: dict[Any, RemoteFunction[..., Any]] = {}
         self._pending: list[Future[Any]] = []
-        self._native = cluster._connected().group(size, **needs(options))
+        self._native = cluster._connected().group(size, **needs)
         self._seats = [_Seat(self, self._native, rank) for rank in range(size)]
         try:
             self._gather(options)
@@ -286,7 +287,7 @@ class _Seat:
 def _plain(options: Options) -> dict[str, Any]:
     """Of the options of a function those that count in a group: what it needs, the group has."""
     shipped = _remote.shipped(options)
-    return {name: shipped[name] for name in LIMITS} | {"wait": None}
+    return {name: shipped[name] for name in ("wait", "retries", "retry_on", "timeout", "priority")} | {"wait": None}
 
 
 def _stop(futures: Iterable[Future[Any]]) -> None:

@@ -14,7 +14,6 @@ import weakref
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 from paceline._functions import name_of, pack
-from paceline._options import ONCE
 from paceline._slot import pools
 from paceline._slot.rebuild import plain
 
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from paceline._native import Function, Pool
 
     Known = tuple[weakref.ref[Any], Callable[[], bool], Function]
+
+OPTIONS: dict[str, Any] = {"wait": None, "retries": 0, "retry_on": (), "timeout": None, "priority": 0}
 
 
 class Shipper:
@@ -70,7 +71,7 @@ class Shipper:
     def _ship(self, known: dict[Any, Known], key: Any, function: Any, shipped: Any) -> Function:
         payload, watch = pack(shipped)
         self._before()
-        handle = self.native.function(payload, name_of(function), **ONCE)
+        handle = self.native.function(payload, name_of(function), **OPTIONS)
         known[key] = (weakref.ref(function, lambda _: known.pop(key, None)), watch.unchanged, handle)
         return handle
 
@@ -79,7 +80,7 @@ class Shipper:
         handle = self._calling.get((how, name))
         if handle is None:
             self._before()
-            handle = self._calling[how, name] = self.native.function(pack(how)[0], name, **ONCE)
+            handle = self._calling[how, name] = self.native.function(pack(how)[0], name, **OPTIONS)
         return handle
 
 

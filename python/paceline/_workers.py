@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import threading
 
-from paceline import _cluster
+from paceline import _cluster, _remote
 from paceline._checks import whole_number
 from paceline._functions import by_name, name_of
-from paceline._options import ONCE, limits, needs
 from paceline._slot import work
 from paceline._slot.work import Call
 from paceline.errors import HistoryFull
@@ -118,7 +117,8 @@ class WorkerPool:
             "retry_on": retry_on,
             "timeout": job_timeout,
         }
-        needed, limited = needs(options), limits(options)
+        shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **options}))
+        needs = {name: shipped[name] for name in ("cpus", "gpus", "memory", "resources", "placement")}
         self._size = ALL if slots is None else whole_number("slots", slots, least=1)
         self._kind = kind
         self._name = name_of(kind)
@@ -127,13 +127,14 @@ class WorkerPool:
         self._cluster = cluster or _cluster.current_or_new()
         session = self._cluster._connected()
         self._cluster._refresh()
-        self._native: _native.Pool = session.pool(self._size, eager=True, history=_bytes(update_history), **needed)
+        self._native: _native.Pool = session.pool(self._size, eager=True, history=_bytes(update_history), **needs)
         try:
             self._native.prepare(_payload("construct"), f"{self._name}(...)", (kind, args, kwargs), {})
         except BaseException:
             self._native.close()
             raise
-        self._run = self._native.function(_payload("run"), f"{self._name}.run", **limited)
+        limits = {name: shipped[name] for name in ("wait", "retries", "retry_on", "timeout", "priority")}
+        self._run = self._native.function(_payload("run"), f"{self._name}.run", **limits)
 
     @property
     def workers(self) -> int:
@@ -272,7 +273,8 @@ class WorkerPool:
         if not (hasattr(self._kind, "get_state") and hasattr(self._kind, "set_state")):
             return False
         # Should it run again, it finds the same: there is no other update meanwhile.
-        options: dict[str, Any] = {**ONCE, "retries": 3, "retry_on": ("slot", "node")}
+        causes = ("slot", "node")
+        options: dict[str, Any] = {"wait": None, "retries": 3, "retry_on": causes, "timeout": None, "priority": 0}
         ask = self._native.function(_payload("get_state"), f"{self._name}.get_state", **options)
         future = ask.submit((), {})
         count, state = future.result()

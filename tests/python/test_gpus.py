@@ -120,19 +120,6 @@ def test_an_actor_sees_its_gpus_before_its_class_is_imported(tmp_path: Path) -> 
     assert done.stdout == "('0,1', '0,1') ('2', '2') ('', '')\n"
 
 
-def test_what_an_actor_had_is_free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without waiting for any heartbeat, which come every two seconds."""
-    with gpus(monkeypatch, "1"):
-        kind = pl.remote(cpus=4, gpus=1)(OnGpu)
-        kind()  # nobody keeps it, so it ends
-        began = time.monotonic()
-        for _ in range(4):
-            actor = kind()
-            assert actor.built_with == "0"
-            pl.destroy(actor)
-        assert time.monotonic() - began < 8
-
-
 def test_parts_of_a_gpu_are_shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with gpus(monkeypatch, "2"):
         halves = pl.remote(gpus=0.5)(together).starmap([(str(tmp_path), 4)] * 4)

@@ -37,7 +37,7 @@ const LONG: usize = 4 << 20;
 const READ_ALONG: usize = 4096;
 
 /// Have the kernel make this memory of large pages, where it can: one at a time takes longer than to fill them.
-fn large_pages(room: &mut [MaybeUninit<u8>]) {
+pub(crate) fn large_pages(room: &mut [MaybeUninit<u8>]) {
     let page = rustix::param::page_size();
     let begin = (room.as_ptr() as usize).next_multiple_of(page);
     let end = (room.as_ptr() as usize + room.len()) / page * page;

@@ -10,6 +10,7 @@
 mod copy;
 mod descriptors;
 mod exchange;
+mod habit;
 mod keeper;
 mod memory;
 mod part;

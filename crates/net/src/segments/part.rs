@@ -1,9 +1,11 @@
 //! Large buffers that belong to a payload without being in it.
 
 use super::copy;
+use super::habit::{WORTH, habit};
 use super::memory::Written;
 use super::store::Store;
 use super::wire::Range;
+use crate::link::large_pages;
 use paceline_core::segments::Spot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,6 +68,17 @@ impl Part {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The same in memory of our own.
+    fn copy(&self) -> Arc<Part> {
+        let bytes = self.bytes();
+        let mut copy = Vec::with_capacity(bytes.len());
+        if bytes.len() >= WORTH {
+            large_pages(copy.spare_capacity_mut());
+        }
+        copy.extend_from_slice(bytes);
+        Arc::new(Part::heap(copy))
     }
 
     fn begin(&self) -> *mut u8 {
@@ -139,9 +152,16 @@ pub struct View {
 impl View {
     /// The part itself for who asks first. Others get a copy, and so does who asks for what may be sent again.
     pub fn of(part: &Arc<Part>) -> View {
-        let whole = part.own().is_none() && !part.taken.swap(true, Ordering::SeqCst);
-        let part = if whole { part.clone() } else { Arc::new(Part::heap(part.bytes().to_vec())) };
-        View { part }
+        let first = part.own().is_none() && !part.taken.swap(true, Ordering::SeqCst);
+        match &part.memory {
+            Memory::Lent(range, length) if first && habit().copies(*length) => {
+                let copy = part.copy();
+                range.leave();
+                View { part: copy }
+            }
+            _ if first => View { part: part.clone() },
+            _ => View { part: part.copy() },
+        }
     }
 
     pub fn begin(&self) -> *mut u8 {

@@ -1,5 +1,6 @@
 //! A process's segments, and its payloads that have parts outside of them.
 
+use super::habit::Habit;
 use super::keeper::Keeper;
 use super::memory::Written;
 use super::part::{Own, Part};
@@ -20,6 +21,7 @@ pub(super) struct Store {
     payloads: Mutex<HashMap<u64, Arc<Vec<Arc<Part>>>>>,
     numbers: AtomicU64,
     pub keeper: Keeper,
+    pub habit: Habit,
     /// Descriptors for when there are no others left.
     reserve: Mutex<Vec<Kept>>,
 }
@@ -69,6 +71,7 @@ impl Store {
             payloads: Mutex::default(),
             numbers: AtomicU64::new(1),
             keeper: Keeper::default(),
+            habit: Habit::default(),
             reserve: Mutex::new(reserve()),
         }));
         let null = std::ptr::null_mut();

@@ -57,7 +57,8 @@ impl Wire {
         state.borrowed.on_range(spot, length, super::forks())?;
         let map = state.maps.get(&spot.segment).cloned().ok_or(Wrong::Unknown(spot.segment))?;
         drop(state);
-        Ok(Range { wire: self.clone(), map, spot, length: length as usize })
+        let untouched = AtomicBool::new(false);
+        Ok(Range { wire: self.clone(), map, spot, length: length as usize, untouched })
     }
 
     /// A segment of ours is no more.
@@ -100,9 +101,16 @@ pub(super) struct Range {
     map: Arc<Read>,
     spot: Spot,
     length: usize,
+    /// Nobody here had it to write in.
+    untouched: AtomicBool,
 }
 
 impl Range {
+    /// It was only read: its pages are as they were lent, and stay mapped for the next time.
+    pub fn leave(&self) {
+        self.untouched.store(true, Ordering::Relaxed);
+    }
+
     pub fn begin(&self) -> *mut u8 {
         self.map.at(self.spot.offset as usize, self.length)
     }
@@ -114,7 +122,12 @@ impl Drop for Range {
         if !self.wire.store.is_current() {
             return;
         }
-        let renewed = self.map.renew(self.spot.offset as usize, self.length);
+        let renewed = if self.untouched.load(Ordering::Relaxed) {
+            Ok(())
+        } else {
+            self.wire.store.habit.learn(self.begin(), self.length);
+            self.map.renew(self.spot.offset as usize, self.length)
+        };
         let mut state = self.wire.state.lock();
         if state.closed {
             return;

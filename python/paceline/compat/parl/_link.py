@@ -15,7 +15,7 @@ import weakref
 from concurrent.futures import CancelledError
 
 from paceline._functions import by_name, name_of
-from paceline._options import ONCE, needs
+from paceline._remote import DEFAULTS, _checked, shipped
 from paceline.compat.parl import _host
 from paceline.compat.parl.remote.client import Client, get_global_client
 from paceline.compat.parl.remote.exceptions import (
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 PATIENCE = 300.0
 EVERY = 30.0
 MAX_N_GPU = 8
+# How calls of a pool are made: as often as they say, and for as long as they take.
+CALLS: dict[str, Any] = {"wait": None, "retries": 0, "retry_on": (), "timeout": None, "priority": 0}
 # What an empty slot has: `max_memory` is counted from there.
 START_MEMORY = 64_000_000
 
@@ -64,16 +66,16 @@ class Link:
         client = get_global_client()
         n_gpu, memory = options["n_gpu"], options["max_memory"]
         _check_devices(client, n_gpu)
-        given: dict[str, Any] = {"cpus": 0 if n_gpu else 1, "gpus": n_gpu}
+        needs: dict[str, Any] = {"cpus": 0 if n_gpu else 1, "gpus": n_gpu}
         if memory is not None:
-            given["memory"] = START_MEMORY + int(memory * 1_000_000)
+            needs["memory"] = START_MEMORY + int(memory * 1_000_000)
         self._name = name_of(kind)
         self._attributes: frozenset[str] = frozenset()
         self._latest: Future[Any] | None = None
         self._failure: FutureFunctionError | None = None
         self._ended = False
         self._functions: dict[tuple[str, str], Function] = {}
-        self._pool = _opened(client.cluster, given)
+        self._pool = _opened(client.cluster, needs)
         try:
             self._pool.prepare(_payload("build"), f"{self._name}.__init__", (kind, args, kwargs), {})
         except (ArgumentNotSerializable, FunctionNotSerializable) as error:
@@ -106,7 +108,7 @@ class Link:
 
     def watch_object(self) -> None:
         """As `wait_for_object`, without waiting: whoever uses the object later is told."""
-        look = self._pool.function(_payload("look"), f"{self._name}.__init__", **{**ONCE, "wait": PATIENCE})
+        look = self._pool.function(_payload("look"), f"{self._name}.__init__", **{**CALLS, "wait": PATIENCE})
         watch = weakref.ref(self)
         look.submit((), {}).add_done_callback(lambda future: _notice_object(watch(), future))
 
@@ -178,7 +180,7 @@ class Link:
     def _submit(self, what: str, name: str, *rest: Any) -> Future[Any]:
         function = self._functions.get((what, name))
         if function is None:
-            function = self._pool.function(_payload(what), f"{self._name}.{name}", **ONCE)
+            function = self._pool.function(_payload(what), f"{self._name}.{name}", **CALLS)
             self._functions[what, name] = function
         return function.submit(() if what == "look" else (name, *rest), {})
 
@@ -285,10 +287,12 @@ def _let_go(pool: Pool, client: Client, process: int) -> None:
     pool.close()
 
 
-def _opened(cluster: Cluster, given: dict[str, Any]) -> Pool:
+def _opened(cluster: Cluster, needs: dict[str, Any]) -> Pool:
+    needed = shipped(_checked({**DEFAULTS, **needs}))
     session = cluster._connected()
     cluster._refresh()
-    return session.pool(1, eager=True, once=True, restarts=0, **needs(given))
+    parts = {name: needed[name] for name in ("cpus", "gpus", "memory", "resources", "placement")}
+    return session.pool(1, eager=True, once=True, restarts=0, **parts)
 
 
 def _payload(name: str) -> bytes:
