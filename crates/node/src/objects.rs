@@ -185,7 +185,7 @@ impl Shell {
                 self.contents.insert(object, Content::Memory(Kept::new(memory)));
             }
             Effect::KeepSmall(object, bytes) => drop(self.contents.insert(object, Content::Small(bytes))),
-            Effect::Hand(link, number, object) => self.hand(link, number, object),
+            Effect::Hand(link, number, object, size) => self.hand(link, number, object, size),
             Effect::Spill(object) => self.spill(object),
             Effect::Discard(object) => drop(self.contents.remove(&object)),
             Effect::WakeAt(at) => self.wake = Some(at.0),
@@ -198,8 +198,7 @@ impl Shell {
         }
     }
 
-    fn hand(&self, link: LinkId, number: u64, object: ObjectId) {
-        let size = self.core.size_of(object).unwrap_or_default();
+    fn hand(&self, link: LinkId, number: u64, object: ObjectId, size: u64) {
         let file = match self.contents.get(&object) {
             Some(Content::Small(bytes)) => {
                 return self.say(link, &FromStore::Small { number, bytes: bytes.clone() }, Vec::new());

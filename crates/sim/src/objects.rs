@@ -192,13 +192,8 @@ impl World {
         self.store.check()?;
         for effect in effects {
             match effect {
-                Effect::To(link, message) => {
-                    let lost = matches!(message, FromStore::Missing { why: Missing::OwnerLost, .. });
-                    self.met.owners_lost += u64::from(lost);
-                    self.inbound[link.0 as usize].push_back(encoded(&message));
-                }
-                Effect::Hand(link, number, object) => {
-                    let size = self.store.size_of(object).ok_or("what is handed on is here")?;
+                Effect::To(link, message) => self.inbound[link.0 as usize].push_back(encoded(&message)),
+                Effect::Hand(link, number, object, size) => {
                     let message = FromStore::Memory { number, object, size };
                     self.inbound[link.0 as usize].push_back(encoded(&message));
                 }
@@ -330,6 +325,7 @@ impl World {
         if self.is_alive(owner) && !orphan {
             return Err(format!("SO-1: process {id} misses {reference:?}: {missing:?}"));
         }
+        self.met.owners_lost += u64::from(missing == Missing::OwnerLost);
         if let Some(Reference { object, .. }) = reference
             && !self.processes[id].having.contains(&object)
             && !self.asks_for(id, object)
@@ -385,11 +381,8 @@ impl World {
         match self.random.below(10) {
             0..3 => self.put(id, None),
             3..5 if held > 0 => {
-                // Who asks for the bytes keeps the reference until they have come.
                 let at = self.random.below(held);
-                if !self.asks_for(id, self.processes[id].refs[at].object) {
-                    self.drop_ref(id, at);
-                }
+                self.drop_ref(id, at);
             }
             5 if held > 0 => {
                 let reference = self.processes[id].refs[self.random.below(held)];
@@ -514,22 +507,16 @@ impl World {
         let clients = self.random.percent(10);
         let Some(id) = self.living(Some(clients), None) else { return Ok(()) };
         let owner = self.processes[id].owner;
-        let ends: Vec<usize> = match clients {
-            // Its slots end with it.
-            true => (0..self.processes.len()).filter(|&one| self.processes[one].owner == owner).collect(),
-            false => vec![id],
-        };
-        for &one in &ends {
-            self.met.deaths += 1;
-            self.processes[one].alive = false;
-            // What it had sent may be lost with it, from somewhere on.
-            let keeps = self.random.below(self.processes[one].out.len() + 1);
-            self.processes[one].out.truncate(keeps);
-        }
+        self.met.deaths += 1;
+        self.processes[id].alive = false;
+        // What it had sent may be lost with it, from somewhere on.
+        let keeps = self.random.below(self.processes[id].out.len() + 1);
+        self.processes[id].out.truncate(keeps);
         if !clients {
             return self.start(owner, false);
         }
-        self.calls.retain(|_, call| !ends.contains(&call.caller));
+        // Its slots go on for a while, and miss what was its.
+        self.calls.retain(|_, call| call.caller != id);
         let next = ClientId(self.processes.len() as u64 + 100);
         self.start(next, true)?;
         (0..SLOTS).try_for_each(|_| self.start(next, false))

@@ -24,7 +24,7 @@ impl Store {
             if object.pins != pins.remove(id).unwrap_or_default() {
                 return Err(format!("OB-1: {id:?} has {} pins, which are not all there", object.pins));
             }
-            let kept = object.pins > 0 || !object.holders.is_empty();
+            let kept = object.pins > 0 || !object.holders.is_empty() || !object.wanted.is_empty();
             if !kept && !matches!(object.place, Place::Coming(_)) {
                 return Err(format!("OB-2: nothing keeps {id:?}"));
             }

@@ -214,6 +214,7 @@ impl Store {
         for (link, number) in std::mem::take(&mut object.wanted) {
             self.hand(link, number, id, out);
         }
+        self.see_to(id, out);
     }
 
     pub(super) fn wake(&mut self, out: &mut Vec<Effect>) {

@@ -35,8 +35,8 @@ pub enum Effect {
     Keep(ObjectId),
     /// The same of bytes in the message.
     KeepSmall(ObjectId, Vec<u8>),
-    /// Answer the question of this number with the bytes that are kept.
-    Hand(LinkId, u64, ObjectId),
+    /// Answer the question of this number with the bytes that are kept, of this size.
+    Hand(LinkId, u64, ObjectId, u64),
     /// Write the bytes to a file, and let go of the memory.
     Spill(ObjectId),
     /// Let go of the object.
@@ -76,7 +76,9 @@ pub(super) struct Object {
 
 impl Object {
     fn is_kept(&self) -> bool {
-        self.pins > 0 || !self.holders.is_empty() || matches!(self.place, Place::Coming(_))
+        // Who has asked for the bytes gets them, even if it has let go of its reference meanwhile.
+        let wanted = !self.wanted.is_empty() || matches!(self.place, Place::Coming(_));
+        wanted || self.pins > 0 || !self.holders.is_empty()
     }
 }
 
@@ -264,7 +266,7 @@ impl Store {
         if object.place == Place::Memory {
             object.having.insert(link);
         }
-        out.push(Effect::Hand(link, number, id));
+        out.push(Effect::Hand(link, number, id, object.size));
     }
 
     fn say_missing(&self, link: LinkId, number: u64, reference: Reference, out: &mut Vec<Effect>) {
@@ -280,7 +282,7 @@ impl Store {
     }
 
     /// Something that kept an object may be gone (OB-2).
-    fn see_to(&mut self, id: ObjectId, out: &mut Vec<Effect>) {
+    pub(super) fn see_to(&mut self, id: ObjectId, out: &mut Vec<Effect>) {
         if self.objects.get(&id).is_some_and(|object| !object.is_kept()) {
             self.remove(id, Missing::Lost, out);
         }
