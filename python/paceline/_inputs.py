@@ -46,10 +46,16 @@ def reduced(future: Future[Any]) -> tuple[Any, ...]:
 def later(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], error: SerializationError) -> Future[Any]:
     """The future of a call that could not be sent, if that is because it waits for others. Raises the error if not."""
     waits = _try(function, None, args, kwargs)
-    if not isinstance(waits, Unready):
+    if not isinstance(waits, Unready) and waits is not None:
         raise error
     task: Future[Any] = function.later()
-    _wait(function, task, args, kwargs, waits.future)
+    if waits is None:
+        # The last of them has ended meanwhile.
+        waits = _try(function, task, args, kwargs)
+    if isinstance(waits, Unready):
+        _wait(function, task, args, kwargs, waits.future)
+    elif waits is not None:
+        raise waits
     return task
 
 
