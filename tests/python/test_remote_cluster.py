@@ -331,7 +331,7 @@ def test_work_on_two_nodes(far: Far, capfd: pytest.CaptureFixture[str]) -> None:
         assert square.map(range(200)) == [x * x for x in range(200)]
         places = set(whereabouts.map(range(20), chunksize=1))
         assert len({pid for pid, _ in places}) >= 2, "both nodes"
-        assert all("paceline-slot-" in directory for _, directory in places), "directories of their own"
+        assert all("/paceline-node-" in directory and "/clients/" in directory for _, directory in places), "of its own"
         assert {lease["link"] for lease in cluster.status()["leases"]} == {"tcp+tls"}
         assert outer([1, 2, 3]) == [1, 4, 9], "tasks of tasks"
         with pytest.raises(ValueError, match="on purpose"):
