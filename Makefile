@@ -16,7 +16,7 @@ STAGE := scripts/stage
 SOURCES := $(shell find crates python Cargo.toml Cargo.lock pyproject.toml -type f \
 	-not -path '*/__pycache__/*' -not -path '*/tests/*' -not -path '*/fuzz/*' -not -path '*/_bin/*' 2>/dev/null)
 # Features of dependencies are those of all packages that are named. With these two the command line is built with the
-# ones of the extension, and nothing is compiled twice.
+# ones of the extension, and little is compiled twice.
 SAME_FEATURES := -p paceline-cli -p paceline-py
 # The command line goes into the package as it is.
 COMMAND := python/paceline/_bin/paceline

@@ -20,7 +20,7 @@ def test_bind_sets_directory_path_and_environment() -> None:
         os.mkdir("there")
         there = os.path.abspath("there")
         path = [there, *sys.path]
-        _slot.bind(there, path, {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OTHER": "new"})
+        _slot.bind(there, path, {"OTHER": "new"}, counts={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
         assert os.getcwd() == there
         assert sys.path == path
         assert (os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"], os.environ["OTHER"]) == ("7", "1", "new")

@@ -21,7 +21,9 @@ def _parallel(workers: int, job: Job, messages: list[bytes]) -> Generator[Outcom
     parallel = joblib.Parallel(workers, backend="loky", return_as="generator", batch_size=1, pre_dispatch="all")
     outcomes = parallel(joblib.delayed(chunks.run_chunk_of)(job, message) for message in messages)
     try:
-        yield from outcomes
+        # Not `yield from`, which would close them itself, and before we can keep joblib quiet.
+        for outcome in outcomes:  # noqa: UP028
+            yield outcome
     finally:
         # After an exception of the user's nobody wants what is left, and joblib need not warn of it.
         with warnings.catch_warnings():
