@@ -349,16 +349,18 @@ def test_a_forked_child_has_its_own_thread() -> None:
 
 def test_ctrl_c_while_waiting_ends_the_jobs() -> None:
     text = """
-    import os, signal, threading, time, paceline as pl
+    import os, signal, sys, threading, time, paceline as pl
+    # In one piece: two threads say something.
+    say = lambda *words: sys.stdout.write(" ".join(map(str, words)) + "\\n")
     with pl.connect(cpus=2):
-        jobs = pl.Submitter(print, on_error=lambda id, error: print(id, type(error).__name__))
+        jobs = pl.Submitter(print, on_error=lambda id, error: say(id, type(error).__name__))
         jobs.submit("long", time.sleep, 600)
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
             jobs.wait()
         except KeyboardInterrupt:
-            print("interrupted")
-        print(jobs.wait(timeout=10))
+            say("interrupted")
+        say(jobs.wait(timeout=10))
     """
     lines = run_script(textwrap.dedent(text)).ok().stdout.splitlines()
     assert sorted(lines) == ["True", "interrupted", "long CancelledError"]
