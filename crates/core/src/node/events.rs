@@ -3,7 +3,7 @@
 use super::GuestCalls;
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, NodeToHead, NodeToSlot, SlotToNode, Stream};
-use paceline_proto::{Address, Death, LeaseId, ProgramId, SlotId, Start, StartError, Way};
+use paceline_proto::{Address, ClientId, Death, LeaseId, ProgramId, SlotId, Start, StartError, Way};
 use std::time::Duration;
 
 /// What happens to the node.
@@ -66,6 +66,8 @@ pub enum Event {
     },
     /// These slots have so many bytes, with all they have started: of those that [`Node::limits`] names.
     Sizes(Vec<(SlotId, u64)>),
+    /// This client has said goodbye to the node's store.
+    ClientLeft(ClientId),
     /// The node is to end.
     Close,
     /// It is to end when what it runs has come to its end, or after this long.

@@ -259,6 +259,7 @@ impl Node {
             Event::Output { slot, stream, text } => self.on_output(slot, stream, text, out),
             Event::Memory { used, limit, slots } => self.on_memory(used, limit, &slots, out),
             Event::Sizes(sizes) => self.on_sizes(&sizes, out),
+            Event::ClientLeft(client) => self.on_client_left(now, client, out),
             Event::Close => self.on_close(now, out),
             Event::Leave { within } => self.on_leave(now, within, out),
             Event::Tick => {}
