@@ -357,6 +357,9 @@ impl Session {
                 entry.set_item("slot", slot.slot.0)?;
                 entry.set_item("pid", slot.pid)?;
                 entry.set_item("state", slot.state)?;
+                if let Some(signal) = &slot.stopped {
+                    entry.set_item("stopped", signal)?;
+                }
                 Ok(entry)
             })
             .collect::<PyResult<Vec<_>>>()?;

@@ -59,6 +59,7 @@ pub use guests::{GuestCalls, MOST_GUESTS};
 pub use leases::StoreOf;
 pub use memory::MemoryBound;
 pub use status::{SlotState, SlotStatus, Status};
+pub use stopped::name as stopping_signal;
 
 /// The node.
 pub struct Node {

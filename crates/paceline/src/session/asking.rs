@@ -38,6 +38,7 @@ impl Session {
             (state.inner.explain(task)?, state.inner.core.id())
         };
         let mut lines: Vec<String> = texts(&told["lines"]);
+        lines.extend(self.stands_still(&told));
         if told["state"] == "waiting" {
             let client = client_name(me);
             // What it does not answer in time, it does not say.
@@ -50,6 +51,15 @@ impl Session {
             lines.dedup();
         }
         Ok(lines)
+    }
+
+    /// Whether the slot of a task was stopped, as its node tells the head.
+    fn stands_still(&self, told: &serde_json::Value) -> Option<String> {
+        let slot = told["slot"].as_u64()?;
+        let status: serde_json::Value =
+            serde_json::from_str(&self.ask(Question::Status, ANSWER_LIMIT).ok()?).ok()?;
+        let here = status["nodes"].as_array()?.iter().filter(|node| node["name"] == told["node"]);
+        here.map(|node| &node["slots"]).find_map(|slots| paceline_head::stands_still(slots, slot))
     }
 }
 
