@@ -25,8 +25,7 @@ use std::sync::Arc;
 const NDARRAY: &[u8] = b"\x8c\x05numpy\x8c\x07ndarray\x93(";
 
 /// Types of numbers, by their letters. Of those that are the same to numpy the one that it prefers is first.
-const TYPES: [&str; 16] =
-    ["?", "b", "B", "h", "H", "i", "I", "l", "L", "q", "Q", "e", "f", "d", "F", "D"];
+const TYPES: [&str; 16] = ["?", "b", "B", "h", "H", "i", "I", "l", "L", "q", "Q", "e", "f", "d", "F", "D"];
 
 /// Dimensions, at most.
 const DIMENSIONS: usize = 64;
