@@ -396,6 +396,8 @@ impl Inner {
                 let gone: VecDeque<Arc<Content>> = gone;
                 return drop(gone);
             }
+            // These are for the stores of nodes.
+            FromStore::Offered { .. } | FromStore::Unsent { .. } | FromStore::Gone { .. } => return,
             FromStore::Room { number } => (number, Answer::Room),
             FromStore::Full { number, why } => (number, Answer::Full(why)),
             FromStore::Held { number } => (number, Answer::Held),

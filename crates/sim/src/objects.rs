@@ -197,6 +197,9 @@ impl World {
                     let message = FromStore::Memory { number, object, size };
                     self.inbound[link.0 as usize].push_back(encoded(&message));
                 }
+                Effect::ToOwner(..) | Effect::Fetch { .. } | Effect::Send(..) => {
+                    return Err("a store that has everything asks others".into());
+                }
                 Effect::Spill(object) => self.spilling.push_back(object),
                 Effect::Keep(_) | Effect::KeepSmall(..) | Effect::Discard(_) | Effect::WakeAt(_) => {}
             }
@@ -248,6 +251,9 @@ impl World {
         let message: FromStore = decoded(&bytes);
         match message {
             FromStore::Welcome { .. } => Ok(()),
+            FromStore::Offered { .. } | FromStore::Unsent { .. } | FromStore::Gone { .. } => {
+                Err(format!("a process hears what only nodes should: {message:?}"))
+            }
             FromStore::Unneeded { object } => {
                 // What is asked for again is let go of when that has come, too.
                 if self.processes[id].having.remove(&object) && !self.asks_for(id, object) {

@@ -14,6 +14,9 @@ mod folder;
 mod links;
 mod unpack;
 
+pub(crate) use links::answer;
+
+use crate::objects::Shelf;
 use cache::Cache;
 use paceline_proto::ClientId;
 use paceline_proto::store::{Failure, directory_of};
@@ -83,9 +86,10 @@ impl Store {
         connection: OwnedFd,
         client: ClientId,
         secret: Option<paceline_proto::LeaseSecret>,
+        shelf: Shelf,
         closed: impl FnOnce() + Send + 'static,
     ) {
-        links::serve(self.shared.clone(), connection, client, secret, closed);
+        links::serve(self.shared.clone(), connection, client, secret, shelf, closed);
     }
 
     /// Whether some client has no link any more, so that [`Store::tidy`] should be called now and then.
