@@ -2,7 +2,7 @@
 //!
 //! * CP-1: a node that has a copy of an object hears of the object's end.
 //! * CP-2: what is fetched has room before its bytes come.
-//! * CP-3: a copy that cannot be had is forgotten, and the next one is tried.
+//! * CP-3: if a copy cannot be had, the next one is tried.
 
 use super::far::FETCHED;
 use super::room::{What, Wish};
@@ -47,7 +47,8 @@ impl Store {
         if self.far {
             return self.fetch_from_owner(id, out);
         }
-        let Some(&link) = object.copies.first() else {
+        let Some(&link) = object.copies.difference(&object.failed).next() else {
+            object.failed.clear();
             return self.none_to_be_had(id, Missing::Lost, out);
         };
         let size = object.size;
@@ -95,6 +96,7 @@ impl Store {
     fn have(&mut self, id: ObjectId, out: &mut Vec<Effect>) {
         let object = self.objects.get_mut(&id).expect("it is here");
         object.asked = false;
+        object.failed.clear();
         let owner = object.reference.owner;
         if self.far {
             self.tell_owner(owner, ToStore::Has { object: id }, out);
@@ -115,7 +117,9 @@ impl Store {
         self.room.used -= object.size;
         object.place = Place::Away;
         object.asked = false;
-        object.copies.remove(&link);
+        if !self.far && self.links.contains_key(&link) {
+            object.failed.insert(link);
+        }
         let owner = object.reference.owner;
         let wanted = !object.wanted.is_empty();
         if self.far {

@@ -90,8 +90,10 @@ pub(super) struct Object {
     pub used: u64,
     /// Questions that wait for the bytes.
     pub wanted: Vec<(LinkId, u64)>,
-    /// Nodes that have the bytes, too.
+    /// Nodes that have the bytes, too,
     pub copies: BTreeSet<LinkId>,
+    /// and those of them that were asked in vain.
+    pub failed: BTreeSet<LinkId>,
     /// The bytes are being fetched, or were asked for.
     pub asked: bool,
     /// The owner knows that this store holds it.
@@ -113,6 +115,7 @@ impl Object {
             used,
             wanted: Vec::new(),
             copies: BTreeSet::new(),
+            failed: BTreeSet::new(),
             asked: false,
             up: false,
             since: 0,
@@ -455,6 +458,7 @@ impl Store {
         for id in ids {
             let Some(object) = self.objects.get_mut(&id) else { continue };
             object.copies.remove(&link);
+            object.failed.remove(&link);
             object.having.remove(&link);
             object.wanted.retain(|(asker, _)| *asker != link);
             match object.place {

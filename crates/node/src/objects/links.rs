@@ -27,6 +27,9 @@ pub(super) enum Peer {
     Owner {
         sender: Sender<ToStore>,
         pass: LeaseId,
+        client: ClientId,
+        /// What is said first.
+        hello: Option<ToStore>,
     },
 }
 
@@ -89,6 +92,16 @@ impl Shell {
         }
     }
 
+    /// An owner's store speaks first: until then the other side may still be busy with who we are.
+    pub(super) fn on_welcome(&mut self, link: LinkId) {
+        let Some(Peer::Owner { sender, client, hello, .. }) = self.links.get_mut(&link) else { return };
+        let client = *client;
+        if let Some(hello) = hello.take() {
+            sender.send(&hello, Vec::new());
+            self.step(Event::OwnerUp(link, client));
+        }
+    }
+
     fn install(&mut self, peer: Peer, receiver: Receiver<ToStore>) {
         let link = self.next_link();
         self.links.insert(link, peer);
@@ -110,10 +123,9 @@ impl Shell {
         match opened {
             Ok(((sender, receiver), (lease, secret))) => {
                 let link = self.next_link();
-                sender.send(&ToStore::Node { owner: client, node: self.node, lease, secret }, Vec::new());
-                self.links.insert(link, Peer::Owner { sender, pass: lease });
+                let hello = ToStore::Node { owner: client, node: self.node, lease, secret };
+                self.links.insert(link, Peer::Owner { sender, pass: lease, client, hello: Some(hello) });
                 tokio::spawn(listen(link, receiver, self.news.clone(), News::FromOwner));
-                self.step(Event::OwnerUp(link, client));
             }
             Err(error) => tracing::error!(%error, "the link to a client's store could not be watched"),
         }

@@ -161,6 +161,9 @@ impl Shell {
         if let (FromStore::Memory { object, .. }, Some(memory)) = (&message, descriptors.into_iter().next()) {
             self.lent.insert(*object, memory);
         }
+        if let FromStore::Welcome { .. } = message {
+            return self.on_welcome(link);
+        }
         self.step(Event::FromOwner(link, message));
     }
 
