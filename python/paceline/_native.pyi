@@ -462,6 +462,11 @@ class Beside:
     def attempt(self) -> int: ...
     def apply(self) -> Any:
         """Call the function."""
+    def interrupt(self, thread: int) -> None:
+        """Raise `KeyboardInterrupt` in the thread that is at it, by its `threading.get_ident`.
+
+        If the thread imports or unpickles something, `next_stop` names the call again soon instead.
+        """
     def answer(self, value: Any) -> None: ...
     def fail(self, error: BaseException) -> None: ...
 
@@ -471,8 +476,8 @@ def allow_overlap(most: int) -> None:
 def next_stop() -> int:
     """In a slot: wait until a call that goes on beside others is to stop. Its number."""
 
-def interrupt_thread(thread: int) -> None:
-    """Raise `KeyboardInterrupt` in a thread, by its `threading.get_ident`."""
+def stop_later(number: int) -> None:
+    """In a slot: the call of this number cannot be stopped just now, and is to be named again by `next_stop`."""
 
 def slot_main(zygote: Zygote, birth: Birth) -> None:
     """Be a slot until told to end. Runs in the forked child, on its main thread."""

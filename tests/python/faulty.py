@@ -3,6 +3,7 @@
 A module of its own, so that slots import it and nothing of pytest.
 """
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -315,9 +316,6 @@ class Stopping:
 
 class StoppingLater(Stopping):
     async def stop(self) -> None:  # type: ignore[override]
-        # Not above: every slot that runs something of this module would import it, in the time of its first call.
-        import asyncio
-
         await asyncio.sleep(0)
         os.kill(os.getpid(), signal.SIGSTOP)
         await asyncio.sleep(60)

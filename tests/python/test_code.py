@@ -77,6 +77,10 @@ class Far:
     def kept(self) -> list[Path]:
         return sorted(self.store.glob("paceline-node-*/cache/*"))
 
+    def left(self) -> list[Path]:
+        """Files of clients that have gone, for others that bring the same."""
+        return [path for path in self.store.glob("paceline-node-*/left/*/root/**/*") if path.is_file()]
+
     def is_delivered(self, path: str) -> bool:
         return path.startswith(str(self.store))
 
@@ -318,7 +322,7 @@ def test_a_project_of_two_thousand_files_is_sent_once(far: Far) -> None:
         {
             "pkg/__init__.py": "",
             "main.py": """
-                import json, time
+                import json, os, time
                 import pkg.m7
                 import paceline as pl
 
@@ -326,11 +330,20 @@ def test_a_project_of_two_thousand_files_is_sent_once(far: Far) -> None:
                     import pkg.m1999
                     return pkg.m1999.VALUE
 
+                def spoil():
+                    folder = os.path.dirname(pkg.__file__)
+                    with open(f"{folder}/m1999.py", "r+") as file:
+                        file.write("VALUE = 'spoilt'")
+                    open(f"{folder}/new.py", "w").close()
+
                 began = time.perf_counter()
                 with pl.connect():
                     got = pl.remote(value)()
                     took = time.perf_counter() - began
-                print(json.dumps([got, took]))
+                    if os.environ.get("SPOIL"):
+                        pl.remote(spoil)()
+                    file = pl.remote(lambda: pkg.m7.__file__)()
+                print(json.dumps([got, took, file]))
                 """,
         }
     )
@@ -339,10 +352,19 @@ def test_a_project_of_two_thousand_files_is_sent_once(far: Far) -> None:
         os.utime(path, (old, old))
     assert far.run()[0] == 1999
     kept = far.kept()
-    value, took = far.run()
+    wait_until(lambda: far.left() and not far.directories(), "the first client's processes to be gone", 20)
+    made = {path.stat().st_ino for path in far.left()}
+    value, took, file = far.run(SPOIL="1")
     assert value == 1999
     assert far.kept() == kept, "nothing is sent again"
+    assert far.is_delivered(file)
     print(f"connected to the first result in {took:.2f} s")
+
+    # What a task has written is nobody's but its client's.
+    wait_until(lambda: len(far.left()) == 2000 and not far.directories(), "what was written to be removed", 20)
+    assert len(made & {path.stat().st_ino for path in far.left()}) > 1900, "the files are those of the first client"
+    assert not [path for path in far.left() if path.name == "new.py" or "spoilt" in path.read_text()]
+    assert far.run()[0] == 1999
 
 
 def test_variables_are_set_for_every_task(tmp_path: Path) -> None:

@@ -34,8 +34,13 @@ def test_it_is_told_and_goes_on(patient: pl.Cluster, tmp_path: Path, capsys: pyt
     pid = int((tmp_path / "pid").read_text())
     assert f"this process ({pid}) was stopped by SIGSTOP and stands still until `kill -CONT {pid}`" in said
     assert not future.done()
+    lets_go_on = f"its process ({pid}) was stopped by SIGSTOP, and `kill -CONT {pid}` lets it go on"
+    assert lets_go_on in future.explain()
+    [node] = patient.status()["nodes"]
+    assert [slot.get("stopped") for slot in node["slots"] if slot["pid"] == pid] == ["SIGSTOP"]
     os.kill(pid, signal.SIGCONT)
     assert future.result(10) == "went on"
+    wait_until(lambda: "stopped" not in repr(patient.status()), "a status without it", 5, patient.status)
 
 
 @pytest.mark.timeout(20)

@@ -9,7 +9,7 @@
 use crate::links::{LinkId, Peer};
 use crate::{explain, report};
 use paceline_core::head::{ActorStatus, Status, Waits};
-use paceline_proto::question::{Answer, ClientQuestion, NodeQuestion, PATIENCE, Question, node_name};
+use paceline_proto::question::{Answer, NodeQuestion, PATIENCE, Question, node_name};
 use paceline_proto::{ClientId, NodeId, TaskId};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,8 +61,8 @@ pub(crate) enum Next {
     Answer(Asker, Answer),
     /// Ask these nodes, under this number.
     Nodes(u64, NodeQuestion, Vec<NodeId>),
-    /// The same of clients.
-    Clients(u64, ClientQuestion, Vec<ClientId>),
+    /// Ask these clients where a task is, and these nodes how their slots are.
+    Task(u64, TaskId, Vec<ClientId>, Vec<NodeId>),
 }
 
 impl Gatherings {
@@ -115,12 +115,13 @@ impl Gatherings {
         asker: Asker,
         task: TaskId,
         own: Answer,
-        clients: Vec<ClientId>,
+        (clients, nodes): (Vec<ClientId>, Vec<NodeId>),
         now: u64,
     ) -> Next {
-        let waiting = clients.iter().copied().map(Peer::Client).collect();
+        let peers = clients.iter().copied().map(Peer::Client);
+        let waiting = peers.chain(nodes.iter().copied().map(Peer::Node)).collect();
         let number = self.gather(asker, What::Task(task, own), waiting, now);
-        Next::Clients(number, ClientQuestion::Task { task }, clients)
+        Next::Task(number, task, clients, nodes)
     }
 
     fn gather(&mut self, asker: Asker, what: What, waiting: BTreeSet<Peer>, now: u64) -> u64 {
@@ -208,7 +209,10 @@ impl Gathering {
                     .collect();
                 Ok(json!({"cleaned": true, "failed": failed}).to_string())
             }
-            What::Task(task, own) => explain::task(task, own, &parts, self.waiting.len(), view),
+            What::Task(task, own) => {
+                let silent = self.waiting.iter().filter(|peer| peer.node().is_none()).count();
+                explain::task(task, own, &parts, silent, view)
+            }
         }
     }
 }

@@ -105,6 +105,7 @@ pub(crate) fn task(
         let whose = format!("client {}", if name.is_empty() { client_name(id) } else { name.to_owned() });
         let own_lines = said["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
         lines.extend(own_lines.map(|line| format!("{whose}: {line}")));
+        lines.extend(stopped(&said, parts, view).map(|line| format!("{whose}: {line}")));
         if said["state"] == "waiting" {
             let waits = view.waits.iter().filter(|waits| waits.client == id);
             lines.extend(waits.map(|waits| format!("{whose}: the head says: {}", waits.why)));
@@ -133,6 +134,24 @@ pub(crate) fn task(
         ));
     }
     Ok(json!({"about": task.0, "lines": lines, "tasks": told}).to_string())
+}
+
+/// Whether the slot of a task stands still, as its node says.
+fn stopped(said: &Value, parts: &BTreeMap<Peer, Answer>, view: &View<'_>) -> Option<String> {
+    let (name, slot) = (said["node"].as_str()?, said["slot"].as_u64()?);
+    let here = view.status.nodes.iter().filter(|node| node.name == name);
+    here.filter_map(|node| parts.get(&Peer::Node(node.node))?.as_ref().ok())
+        .filter_map(|text| serde_json::from_str::<Value>(text).ok())
+        .find_map(|told| stands_still(&told["slots"], slot))
+}
+
+/// A sentence about a slot whose process was stopped, from the slots of its node as a status has them.
+pub fn stands_still(slots: &Value, slot: u64) -> Option<String> {
+    let found = slots.as_array()?.iter().find(|entry| entry["slot"] == slot)?;
+    let (signal, pid) = (found["stopped"].as_str()?, found["pid"].as_u64()?);
+    Some(format!(
+        "slot {slot} stands still: its process ({pid}) was stopped by {signal}, and `kill -CONT {pid}` lets it go on"
+    ))
 }
 
 fn placed(lease: &LeaseStatus, status: &Status) -> String {

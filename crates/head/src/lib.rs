@@ -15,4 +15,5 @@ mod service;
 mod works;
 
 pub use ask::Steward;
+pub use explain::stands_still;
 pub use service::{End, Handle, Service, service};

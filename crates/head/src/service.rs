@@ -12,7 +12,7 @@ use paceline_core::head::{Config, Effect, Event, Head, Status};
 use paceline_net::secure::Secured;
 use paceline_net::{alarm, clock};
 use paceline_proto::control::{HeadToClient, HeadToNode};
-use paceline_proto::question::{Answer, Question, node_name};
+use paceline_proto::question::{Answer, ClientQuestion, NodeQuestion, Question, node_name};
 use paceline_proto::{Epoch, NodeId, Work};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -207,7 +207,9 @@ impl Service {
                 let status = self.core.status();
                 let answer = explain::answer(what.as_deref(), &status, &self.core.waits());
                 match what.as_deref().and_then(|what| explain::task_of(what, &status, &links.clients())) {
-                    Some((task, clients)) => self.gatherings.task(asker, task, answer, clients, now),
+                    Some((task, clients)) => {
+                        self.gatherings.task(asker, task, answer, (clients, links.nodes()), now)
+                    }
                     None => Next::Answer(asker, answer),
                 }
             }
@@ -229,10 +231,15 @@ impl Service {
                 // There may be none.
                 self.answer_finished(links);
             }
-            Next::Clients(number, question, clients) => {
+            Next::Task(number, task, clients, nodes) => {
                 for client in clients {
-                    let message = HeadToClient::Ask { number, question: question.clone() };
+                    let question = ClientQuestion::Task { task };
+                    let message = HeadToClient::Ask { number, question };
                     links.send(Peer::Client(client), &FromHead::Client(message));
+                }
+                for node in nodes {
+                    let message = HeadToNode::Ask { number, question: NodeQuestion::Status };
+                    links.send(Peer::Node(node), &FromHead::Node(message));
                 }
                 self.answer_finished(links);
             }

@@ -1,6 +1,6 @@
 //! A node's own part of a status, as JSON.
 
-use paceline_core::node::{SlotStatus, Status};
+use paceline_core::node::{SlotStatus, Status, stopping_signal};
 use paceline_core::objects;
 use paceline_proto::Way;
 use paceline_proto::question::lease_name;
@@ -40,6 +40,7 @@ fn slot(slot: &SlotStatus) -> Value {
         "client": slot.client.map(|client| format!("{:016x}", client.0)),
         "lease": slot.lease.map(lease_name),
         "blocked": slot.blocked,
+        "stopped": slot.stopped.map(stopping_signal),
         "link": slot.way.map(Way::name),
     })
 }

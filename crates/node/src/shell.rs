@@ -234,8 +234,10 @@ impl Shell {
     }
 
     pub(crate) fn on_store_wake(&mut self) {
-        let Some(store) = &self.options.store else { return };
-        store.tidy(|client| self.core.serves(client));
+        let Some(store) = self.options.store.clone() else { return };
+        for client in store.tidy(|client| self.core.serves(client)) {
+            self.step(Event::ClientLeft(client));
+        }
         self.tidy_at = store.has_orphans().then(|| clock::now() + TIDY_EVERY.as_nanos() as u64);
     }
 

@@ -6,6 +6,7 @@
 //! * EM-4: a forked child of this process has no part in the cluster: what it does with its copy changes nothing.
 
 use crate::host::{Host, Opened};
+use paceline_core::node::stopping_signal;
 use paceline_core::{head, node, objects};
 use paceline_net::{fds, signals};
 use paceline_node::{default_object_memory, hardware};
@@ -70,6 +71,8 @@ pub struct SlotStatus {
     pub slot: SlotId,
     pub pid: Option<u32>,
     pub state: &'static str,
+    /// The signal that its process was stopped by, if it stands still.
+    pub stopped: Option<String>,
 }
 
 /// A running cluster. It ends with this.
@@ -177,6 +180,7 @@ impl Embedded {
             slot: slot.slot,
             pid: slot.pid,
             state: slot.state.name(),
+            stopped: slot.stopped.map(stopping_signal),
         });
         Status { name: self.name.clone(), slots: slots.collect(), objects }
     }

@@ -1,5 +1,6 @@
 //! Calls that go on beside others in a slot: `paceline._slot.overlap` begins them, on whichever thread it likes.
 
+use crate::loading;
 use crate::payload;
 use crate::slot::{self, runtime};
 use crate::values::{self, Root};
@@ -9,7 +10,9 @@ use paceline_proto::data::{Call, Status};
 use paceline_slot::{Deferred, Runtime};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A call that goes on beside others. Whoever has it answers it, once.
@@ -22,6 +25,8 @@ pub struct Beside {
     task: u64,
     #[pyo3(get)]
     attempt: u32,
+    /// Its arguments are being unpickled.
+    reads: AtomicBool,
     answered: AtomicBool,
 }
 
@@ -40,6 +45,7 @@ pub fn begin(
         payload: call.payload.clone(),
         task: call.task.0,
         attempt: call.attempt,
+        reads: AtomicBool::new(false),
         answered: AtomicBool::new(false),
     };
     if let Err(error) = begins.call1(py, (beside,)) {
@@ -57,7 +63,25 @@ impl Beside {
     }
 
     fn apply<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        payload::apply(self.function.bind(py), &self.payload)
+        self.reads.store(true, Ordering::Relaxed);
+        let arguments = payload::Arguments::read(py, &self.payload);
+        self.reads.store(false, Ordering::Relaxed);
+        arguments?.apply(self.function.bind(py))
+    }
+
+    /// Raise `KeyboardInterrupt` in the thread that is at it, or see to it that this is tried again (LO-1). Between looking
+    /// where the thread is and telling it nothing else runs.
+    fn interrupt(&self, py: Python<'_>, thread: std::ffi::c_ulong) -> PyResult<()> {
+        let frames = py.import(intern!(py, "sys"))?.call_method0(intern!(py, "_current_frames"))?;
+        let frame = frames.cast::<PyDict>()?.get_item(thread)?;
+        let imports = frame.map_or(Ok(false), |frame| loading::imports(&frame))?;
+        if imports || self.reads.load(Ordering::Relaxed) {
+            return stop_later(self.number());
+        }
+        let interrupt = py.get_type::<pyo3::exceptions::PyKeyboardInterrupt>();
+        // SAFETY: a live exception class; a thread that is gone is not found, and nothing happens.
+        unsafe { ffi::PyThreadState_SetAsyncExc(thread as _, interrupt.as_ptr()) };
+        Ok(())
     }
 
     fn answer(&self, py: Python<'_>, value: &Bound<'_, PyAny>) {
@@ -93,12 +117,11 @@ pub fn next_stop(py: Python<'_>) -> PyResult<u64> {
     Ok(py.detach(|| runtime.next_stop()).number())
 }
 
-/// Raise `KeyboardInterrupt` in a thread.
+/// The call of this number was to stop, and cannot be stopped where it is: it is named again soon.
 #[pyfunction]
-pub fn interrupt_thread(py: Python<'_>, thread: std::ffi::c_ulong) {
-    let interrupt = py.get_type::<pyo3::exceptions::PyKeyboardInterrupt>();
-    // SAFETY: a live exception class; a thread that is gone is not found, and nothing happens.
-    unsafe { ffi::PyThreadState_SetAsyncExc(thread as _, interrupt.as_ptr()) };
+pub fn stop_later(number: u64) -> PyResult<()> {
+    here()?.hold_stop(number);
+    Ok(())
 }
 
 fn here() -> PyResult<&'static Runtime> {

@@ -6,10 +6,11 @@ use crate::map::{self, Results};
 use crate::outcome::{self, Of};
 use crate::wire::Wire;
 use crate::{references, room, waiting};
-use paceline::{Bytes, Session, Submission, Waiter};
+use paceline::{Bytes, RetryOn, Session, Shape, Submission, Waiter, Within};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[pyclass(frozen, module = "paceline._native")]
 pub struct Function {
@@ -19,6 +20,57 @@ pub struct Function {
     pub wire: Wire,
     /// The actor of somebody else's that it is a method of is visited for as long as this is here.
     pub visit: Option<Arc<Visit>>,
+}
+
+/// How the calls of a function are made, as Python says it.
+pub struct Terms {
+    pub wait: Option<f64>,
+    pub retries: u32,
+    /// What a call is repeated after, by name.
+    pub retry_on: Vec<String>,
+    pub timeout: Option<f64>,
+    pub priority: i32,
+}
+
+impl Terms {
+    /// A function of Python's with these terms.
+    pub fn function(
+        &self,
+        session: &Session,
+        payload: &Bound<'_, PyBytes>,
+        name: &str,
+        shape: Shape,
+        within: Within,
+    ) -> Function {
+        let submission = Submission {
+            function: session.define(Bytes::copy_from_slice(payload.as_bytes())),
+            shape,
+            retries: self.retries,
+            retry_on: self.causes(),
+            timeout: waiting::timeout(self.timeout).unwrap_or(Duration::ZERO),
+            priority: self.priority,
+            wait: waiting::timeout(self.wait).unwrap_or(Duration::ZERO),
+            within,
+        };
+        Function {
+            session: session.clone(),
+            submission,
+            name: Arc::from(name),
+            wire: Wire::Pickle,
+            visit: None,
+        }
+    }
+
+    fn causes(&self) -> RetryOn {
+        let named = |cause: &str| self.retry_on.iter().any(|name| name == cause);
+        RetryOn {
+            slot_lost: named("slot"),
+            node_lost: named("node"),
+            timeout: named("timeout"),
+            raised: named("error"),
+            memory: named("memory"),
+        }
+    }
 }
 
 impl Function {

@@ -1,15 +1,10 @@
 //! Slots that a session has together or not at all.
 
-use crate::function::Function;
-use crate::session::causes;
-use crate::waiting;
-use crate::wire::Wire;
-use paceline::{Bytes, Session, Shape, Submission, Within};
+use crate::function::{Function, Terms};
+use paceline::{Session, Shape, Within};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// A group of slots. It is given back when it is closed, or forgotten.
 #[pyclass(frozen, module = "paceline._native")]
@@ -48,23 +43,8 @@ impl Group {
         timeout: Option<f64>,
         priority: i32,
     ) -> Function {
-        let submission = Submission {
-            function: self.session.define(Bytes::copy_from_slice(payload.as_bytes())),
-            shape: self.shape,
-            retries,
-            retry_on: causes(&retry_on),
-            timeout: waiting::timeout(timeout).unwrap_or(Duration::ZERO),
-            priority,
-            wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
-            within: Within::Member(member),
-        };
-        Function {
-            session: self.session.clone(),
-            submission,
-            name: Arc::from(name),
-            wire: Wire::Pickle,
-            visit: None,
-        }
+        let terms = Terms { wait, retries, retry_on, timeout, priority };
+        terms.function(&self.session, payload, name, self.shape, Within::Member(member))
     }
 
     /// Node, slot and host of each member, if they are all there.

@@ -1,18 +1,14 @@
 //! Actors that others call, and actors of others.
 
-use crate::function::Function;
+use crate::function::{Function, Terms};
 use crate::pool::Pool;
-use crate::session::causes;
-use crate::waiting;
-use crate::wire::Wire;
-use paceline::{ActorId, Bytes, Card, Session, Shape, Submission, Within};
+use paceline::{ActorId, Card, Session, Shape, Within};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// A handle to an actor of somebody else's. It is let go when it is closed, or forgotten.
 #[pyclass(frozen, module = "paceline._native")]
@@ -73,23 +69,15 @@ impl Guest {
         timeout: Option<f64>,
         priority: i32,
     ) -> Function {
-        let submission = Submission {
-            function: self.visit.session.define(Bytes::copy_from_slice(payload.as_bytes())),
-            shape: Shape::default(),
-            retries,
-            retry_on: causes(&retry_on),
-            timeout: waiting::timeout(timeout).unwrap_or(Duration::ZERO),
-            priority,
-            wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
-            within: Within::Guest(self.visit.actor),
-        };
-        Function {
-            session: self.visit.session.clone(),
-            submission,
-            name: Arc::from(name),
-            wire: Wire::Pickle,
-            visit: Some(self.visit.clone()),
-        }
+        let terms = Terms { wait, retries, retry_on, timeout, priority };
+        let made = terms.function(
+            &self.visit.session,
+            payload,
+            name,
+            Shape::default(),
+            Within::Guest(self.visit.actor),
+        );
+        Function { visit: Some(self.visit.clone()), ..made }
     }
 
     fn close(&self) {

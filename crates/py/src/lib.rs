@@ -2,7 +2,7 @@
 //!
 //! The only crate that knows Python. Small files: values ([`values`], [`scalar`], [`buffers`]; to other languages [`message`]), the
 //! client's classes ([`session`], [`function`], [`group`], [`pool`], [`guest`], [`future`], [`map`], [`waiting`], [`room`],
-//! [`watch`]), what the machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`], [`beside`]).
+//! [`watch`]), what the machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`], [`beside`], [`loading`]).
 //!
 //! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
 //! * PY-2: every wait releases the interpreter lock and lets Ctrl-C through within 100 ms.
@@ -16,6 +16,7 @@ mod function;
 mod future;
 mod group;
 mod guest;
+mod loading;
 mod machine;
 mod map;
 mod message;
@@ -65,6 +66,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<buffers::Apart>()?;
     module.add_function(wrap_pyfunction!(beside::allow_overlap, module)?)?;
     module.add_function(wrap_pyfunction!(beside::next_stop, module)?)?;
-    module.add_function(wrap_pyfunction!(beside::interrupt_thread, module)?)?;
+    module.add_function(wrap_pyfunction!(beside::stop_later, module)?)?;
     Ok(())
 }

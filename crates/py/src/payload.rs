@@ -67,19 +67,35 @@ fn as_tuple<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
 
 /// Apply a function as a payload says.
 pub fn apply<'py>(function: &Bound<'py, PyAny>, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    let py = function.py();
-    let (form, encoded) = parts::inner(payload).split_first().ok_or_else(|| malformed("empty"))?;
-    let value = values::decode_part(py, payload, encoded).map_err(|error| unreadable(py, error))?;
-    match *form {
-        ONE => values::call_one(function, &value),
-        ARGUMENTS => call_tuple(function, &value, None),
-        CALL => {
-            let both = value.cast_into::<PyTuple>()?;
-            call_tuple(function, &both.get_item(0)?, Some(&both.get_item(1)?))
+    Arguments::read(function.py(), payload)?.apply(function)
+}
+
+/// What a function is applied to, and how.
+pub struct Arguments<'py> {
+    form: u8,
+    value: Bound<'py, PyAny>,
+}
+
+impl<'py> Arguments<'py> {
+    pub fn read(py: Python<'py>, payload: &[u8]) -> PyResult<Arguments<'py>> {
+        let (form, encoded) = parts::inner(payload).split_first().ok_or_else(|| malformed("empty"))?;
+        let value = values::decode_part(py, payload, encoded).map_err(|error| unreadable(py, error))?;
+        Ok(Arguments { form: *form, value })
+    }
+
+    pub fn apply(self, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, value) = (function.py(), self.value);
+        match self.form {
+            ONE => values::call_one(function, &value),
+            ARGUMENTS => call_tuple(function, &value, None),
+            CALL => {
+                let both = value.cast_into::<PyTuple>()?;
+                call_tuple(function, &both.get_item(0)?, Some(&both.get_item(1)?))
+            }
+            EACH => each(py, intern!(py, "each"), function, &value),
+            EACH_STAR => each(py, intern!(py, "each_star"), function, &value),
+            form => Err(malformed(&format!("of form {form}"))),
         }
-        EACH => each(py, intern!(py, "each"), function, &value),
-        EACH_STAR => each(py, intern!(py, "each_star"), function, &value),
-        form => Err(malformed(&format!("of form {form}"))),
     }
 }
 

@@ -1,22 +1,18 @@
 //! Slots of a session with state of their own.
 
-use crate::function::Function;
+use crate::function::{Function, Terms};
 use crate::future::FutureBase;
 use crate::guest;
 use crate::outcome::{self, Of};
-use crate::session::causes;
 use crate::waiting;
 use crate::wire::Wire;
-use paceline::{
-    Bytes, Cell, HistoryFull, Notice, PoolId, Session, Standing, Submission, TaskId, Waiter, Within,
-};
+use paceline::{Bytes, Cell, HistoryFull, Notice, PoolId, Session, Standing, TaskId, Waiter, Within};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 /// A pool of slots. It is given back when it is closed, or forgotten.
 #[pyclass(frozen, module = "paceline._native")]
@@ -141,23 +137,8 @@ impl Pool {
         priority: i32,
     ) -> Function {
         self.used.store(true, Ordering::Relaxed);
-        let submission = Submission {
-            function: self.session.define(Bytes::copy_from_slice(payload.as_bytes())),
-            shape: self.id.shape,
-            retries,
-            retry_on: causes(&retry_on),
-            timeout: waiting::timeout(timeout).unwrap_or(Duration::ZERO),
-            priority,
-            wait: waiting::timeout(wait).unwrap_or(Duration::ZERO),
-            within: Within::Pool(self.id.number),
-        };
-        Function {
-            session: self.session.clone(),
-            submission,
-            name: Arc::from(name),
-            wire: Wire::Pickle,
-            visit: None,
-        }
+        let terms = Terms { wait, retries, retry_on, timeout, priority };
+        terms.function(&self.session, payload, name, self.id.shape, Within::Pool(self.id.number))
     }
 
     /// Node, slot, and whether it has run all standing calls.

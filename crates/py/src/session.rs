@@ -1,7 +1,7 @@
 //! A connection to one cluster.
 
 use crate::files;
-use crate::function::Function;
+use crate::function::{Function, Terms};
 use crate::group::Group;
 use crate::guest::{self, Guest};
 use crate::pool::Pool;
@@ -9,8 +9,7 @@ use crate::wire::Wire;
 use crate::{slot, waiting};
 use paceline::remote::{self, Password};
 use paceline::{
-    Bytes, Limits, Part, PoolSpec, ProgramId, Resources, RetryOn, Rule, Shape, Start, Submission, Within,
-    embedded, exchange, hardware,
+    Limits, Part, PoolSpec, ProgramId, Resources, Rule, Shape, Start, Within, embedded, exchange, hardware,
 };
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -224,10 +223,6 @@ impl Session {
         let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
         resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
         let placement = placement.map_or(PlacementId::ANY, |it| self.inner.placement(rule(it)));
-        let function = self.inner.define(Bytes::copy_from_slice(payload.as_bytes()));
-        let retry_on = causes(&retry_on);
-        let timeout = waiting::timeout(timeout).unwrap_or(Duration::ZERO);
-        let wait = waiting::timeout(wait).unwrap_or(Duration::ZERO);
         let (program, wire) = match program {
             None => (self.own_program(env), Wire::Pickle),
             Some(path) => {
@@ -237,9 +232,9 @@ impl Session {
             }
         };
         let shape = Shape { needs, program, placement };
-        let within = Within::Any;
-        let submission = Submission { function, shape, retries, retry_on, timeout, priority, wait, within };
-        Ok(Function { session: self.inner.clone(), submission, name: Arc::from(name), wire, visit: None })
+        let terms = Terms { wait, retries, retry_on, timeout, priority };
+        let made = terms.function(&self.inner, payload, name, shape, Within::Any);
+        Ok(Function { wire, ..made })
     }
 
     #[pyo3(signature = (size, *, cpus, gpus, memory, resources, placement))]
@@ -362,6 +357,9 @@ impl Session {
                 entry.set_item("slot", slot.slot.0)?;
                 entry.set_item("pid", slot.pid)?;
                 entry.set_item("state", slot.state)?;
+                if let Some(signal) = &slot.stopped {
+                    entry.set_item("stopped", signal)?;
+                }
                 Ok(entry)
             })
             .collect::<PyResult<Vec<_>>>()?;
@@ -399,17 +397,6 @@ impl Session {
             return ProgramId::OWN;
         }
         self.inner.program(Start { command: Vec::new(), variables: env })
-    }
-}
-
-/// What makes a task run again, by the names that Python has for it.
-pub fn causes(names: &[String]) -> RetryOn {
-    RetryOn {
-        slot_lost: names.iter().any(|cause| cause == "slot"),
-        node_lost: names.iter().any(|cause| cause == "node"),
-        timeout: names.iter().any(|cause| cause == "timeout"),
-        raised: names.iter().any(|cause| cause == "error"),
-        memory: names.iter().any(|cause| cause == "memory"),
     }
 }
 

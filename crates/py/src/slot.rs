@@ -3,13 +3,13 @@
 use crate::message::{self, Trouble};
 use crate::values::{self, Root};
 use crate::zygote::{Birth, Zygote};
-use crate::{beside, payload};
+use crate::{beside, loading, payload};
 use bytes::Bytes;
 use paceline::{Here, Outcome, Ticket};
 use paceline_proto::data::{Call, Environment, Status};
 use paceline_proto::{FunctionId, Seq};
 use paceline_slot::{Next, Runtime};
-use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -54,9 +54,9 @@ pub static NESTED: OnceLock<paceline::Session> = OnceLock::new();
 
 /// The handler of Ctrl-C's signal in slots: it ends the call that is to stop, and nothing else.
 #[pyfunction]
-fn on_interrupt(_signal: i32, _frame: &Bound<'_, PyAny>) -> PyResult<()> {
+fn on_interrupt(_signal: i32, frame: &Bound<'_, PyAny>) -> PyResult<()> {
     match RUNTIME.get() {
-        Some(runtime) if runtime.is_interrupted() => Err(PyKeyboardInterrupt::new_err(())),
+        Some(runtime) if runtime.is_interrupted() => loading::interrupt(runtime, frame),
         _ => Ok(()),
     }
 }
@@ -222,7 +222,8 @@ pub fn ended(py: Python<'_>, result: PyResult<Bytes>) -> (Status, Bytes) {
 
 fn load<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let module = py.import(intern!(py, "paceline._slot"))?;
-    module.getattr(intern!(py, "load"))?.call1((PyBytes::new(py, bytes),))
+    let load = module.getattr(intern!(py, "load"))?;
+    loading::whole(|| load.call1((PyBytes::new(py, bytes),)))
 }
 
 /// Run a task in the middle of another that waits for it. An interrupt is meant for the outer one.

@@ -4,6 +4,7 @@
 //! script by reference, which no slot could follow, so a pickle that mentions `__main__` is made again by value.
 
 use crate::buffers::{self, Collecting};
+use crate::loading;
 use crate::references::{self, Travel};
 use crate::scalar;
 use bytes::Bytes;
@@ -166,10 +167,12 @@ pub fn decode_part<'py>(py: Python<'py>, payload: &[u8], bytes: &[u8]) -> PyResu
     }
     let loads = pickle(py)?.loads.bind(py);
     let bytes = PyBytes::new(py, bytes).into_any();
-    if !parts::is_parted(payload) {
-        return call_one(loads, &bytes);
-    }
-    loads.call((bytes,), Some(&buffers::options(py, payload)?))
+    loading::whole(|| {
+        if !parts::is_parted(payload) {
+            return call_one(loads, &bytes);
+        }
+        loads.call((bytes,), Some(&buffers::options(py, payload)?))
+    })
 }
 
 /// Build a payload; small ones without growing a new buffer each time.

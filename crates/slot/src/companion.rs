@@ -10,7 +10,8 @@
 use crate::attaching;
 use crate::becoming::Becoming;
 use crate::guests;
-use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, GRACE, Interrupt, SERVE_AFTER, Shared, State, Why};
+use crate::interrupts::{GRACE, Interrupt, Why};
+use crate::runtime::{FLUSH_AFTER, FLUSH_AT_LATEST, SERVE_AFTER, Shared, State};
 use crate::{nesting, overlap};
 use paceline_net::control::{Inbox, Outbox};
 use paceline_net::kept::Kept;

@@ -7,7 +7,8 @@
 //! * GS-4: a slot without guests does none of this: it looks whether there are any, and that is all.
 
 use crate::attaching::Attaching;
-use crate::runtime::{Interrupt, LinkInUse, Shared, State};
+use crate::interrupts::Interrupt;
+use crate::runtime::{LinkInUse, Shared, State};
 use paceline_core::slot::{Effect, Slot};
 use paceline_net::Received;
 use paceline_net::kept::Kept;

@@ -9,6 +9,7 @@ mod attaching;
 mod becoming;
 mod companion;
 mod guests;
+mod interrupts;
 mod nesting;
 mod overlap;
 mod runtime;

@@ -4,14 +4,15 @@
 //!
 //! * OV-1: a call is deferred before anything else gets to know it, so its answer can never come too early.
 //! * OV-2: an answer is sent at once, by the thread that gives it; whoever serves the link writes what it did not take.
-//! * OV-3: a deferred call that is to stop is named to [`Runtime::next_stop`] once; if it goes on all the same, the slot
-//!   ends, and the page says for which call.
+//! * OV-3: a deferred call that is to stop is named to [`Runtime::next_stop`] once, and again if it could not be stopped
+//!   then; if it goes on all the same, the slot ends, and the page says for which call.
 //! * OV-4: what an earlier lease left behind is not answered, and its slot serves no other.
 
 use crate::companion;
 use crate::guests::Caller;
+use crate::interrupts::{GRACE, Interrupt, TELL_AGAIN_AFTER, Why};
 use crate::nesting;
-use crate::runtime::{GRACE, Interrupt, Runtime, SERVE_AFTER, Shared, State, Why};
+use crate::runtime::{Runtime, SERVE_AFTER, Shared, State};
 use paceline_net::clock;
 use paceline_proto::data::{Reply, Status};
 use paceline_proto::{Bytes, LeaseId, Seq};
@@ -106,6 +107,8 @@ impl Runtime {
         if !state.core_of(caller)?.defer(call) {
             return None;
         }
+        // Whoever goes on with it is told, though the main thread was.
+        let interrupt = interrupt.map(|interrupt| Interrupt { signalled: false, ..interrupt });
         state.overlap.calls.insert(deferred, GoingOn { took, deadline, interrupt });
         if deadline.is_some() {
             self.shared.page.limit_beside(state.overlap.first_deadline());
@@ -149,6 +152,18 @@ impl Runtime {
     /// So many calls may be deferred at a time.
     pub fn allow_deferred(&self, most: usize) {
         self.shared.state.lock().core.allow_deferred(most);
+    }
+
+    /// A deferred call was to stop, and cannot be stopped where it is: it is named again soon.
+    pub fn hold_stop(&self, number: u64) {
+        let mut guard = self.shared.state.lock();
+        let state = &mut *guard;
+        let named = state.overlap.calls.iter_mut().find(|(deferred, _)| deferred.number() == number);
+        if let Some(interrupt) = named.and_then(|(_, going_on)| going_on.interrupt.as_mut()) {
+            interrupt.signalled = false;
+            let now = clock::now();
+            companion::set_timer(&self.shared, state, now, now + TELL_AGAIN_AFTER.as_nanos() as u64);
+        }
     }
 
     /// Block until a deferred call is to stop. Call it without any lock of the language runtime.

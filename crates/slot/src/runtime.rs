@@ -8,6 +8,7 @@
 use crate::attaching::Attaching;
 use crate::becoming::Becoming;
 use crate::guests::{Caller, Guest};
+use crate::interrupts::Interrupt;
 use crate::overlap::Overlap;
 use crate::{companion, nesting};
 use paceline_core::slot::{Effect, Slot};
@@ -33,9 +34,6 @@ pub(crate) const FLUSH_AT_LATEST: Duration = Duration::from_millis(1);
 pub(crate) const SERVE_AFTER: Duration = Duration::from_millis(4);
 /// Replies are sent once they have this many bytes together.
 const FLUSH_BYTES: usize = 16 << 10;
-
-/// A call that was told to stop has this long to do so; then the slot ends.
-pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// What the main thread does next.
 #[derive(Debug)]
@@ -113,56 +111,6 @@ pub(crate) struct State {
     pub overlap: Overlap,
     pub began: u64,
     pub effects: Vec<Effect>,
-}
-
-/// A call that is to stop.
-#[derive(Clone, Copy)]
-pub(crate) struct Interrupt {
-    pub caller: Caller,
-    pub call: Seq,
-    pub why: Why,
-    /// When this process ends if it has not.
-    pub ends_at: u64,
-    /// The main thread was told.
-    pub signalled: bool,
-}
-
-impl Interrupt {
-    /// Its caller has no more use for it.
-    pub fn cancel(caller: Caller, call: Seq) -> Interrupt {
-        let ends_at = clock::now() + GRACE.as_nanos() as u64;
-        Interrupt { caller, call, why: Why::Cancelled, ends_at, signalled: false }
-    }
-
-    /// It is to end now. The companion sees to it as soon as it has the lock.
-    pub fn kill(caller: Caller, call: Seq) -> Interrupt {
-        Interrupt { ends_at: clock::now(), signalled: true, ..Interrupt::cancel(caller, call) }
-    }
-
-    /// Note it for the call that goes on, or for the one that runs.
-    pub fn put(self, overlap: &mut Overlap, running: &mut Option<Interrupt>) {
-        if !overlap.interrupt(self) && (running.is_none() || self.signalled) {
-            *running = Some(self);
-        }
-    }
-}
-
-/// Why a call is to stop.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
-    Cancelled,
-    TimedOut,
-}
-
-impl Why {
-    /// How a call has ended that was told to stop, and ended like this.
-    pub fn status_for(self, status: Status) -> Status {
-        match self {
-            Why::TimedOut => Status::TimedOut,
-            Why::Cancelled if status == Status::Raised => Status::Cancelled,
-            Why::Cancelled => status,
-        }
-    }
 }
 
 /// The data link, with what belongs to its use.
@@ -462,13 +410,6 @@ impl Runtime {
             self.shared.companion_timer.arm(look_after);
         }
         Some(Next::Call(call))
-    }
-
-    /// Whether the call that runs was told to stop. To be asked when the signal of Ctrl-C has come: it may have come
-    /// too late, and then it means nothing.
-    pub fn is_interrupted(&self) -> bool {
-        let state = self.shared.state.lock();
-        state.interrupt.is_some_and(|interrupt| state.concerns_running(&interrupt))
     }
 
     fn finish(&self, state: &mut State, now: u64, seq: Seq, status: Status, payload: Bytes) {

@@ -80,6 +80,7 @@ class Loop:
     def _add(self, call: Beside) -> None:
         task = self._loop.create_task(self._work(call))
         self._tasks[call.number] = task
+        task.add_done_callback(lambda task: self._ended(call, task))
 
     async def _work(self, call: Beside) -> None:
         running.set((call.task, call.attempt))
@@ -93,15 +94,23 @@ class Loop:
             _leave_if_forked(self._process)
             # Whatever it is: the caller hears of it, and the loop goes on.
             call.fail(error)
-        finally:
-            self._tasks.pop(call.number, None)
+
+    def _ended(self, call: Beside, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(call.number, None)
+        if task.cancelled():
+            # Before its first step: none of its code has run.
+            from asyncio import CancelledError
+
+            call.fail(CancelledError())
 
     def _stop(self, number: int) -> None:
         self._loop.call_soon_threadsafe(self._cancel, number)
 
     def _cancel(self, number: int) -> None:
         task = self._tasks.get(number)
-        if task is not None:
+        if task is None:
+            _native.stop_later(number)  # not begun yet, or just answered
+        else:
             task.cancel()
 
 
@@ -118,7 +127,7 @@ class Threads:
         self._threads = 0
         self._calls: SimpleQueue[Beside] = SimpleQueue()
         self._lock = threading.Lock()
-        self._at_work: dict[int, int] = {}
+        self._at_work: dict[int, tuple[Beside, int]] = {}
         self._process = os.getpid()
         _start("paceline-stops", _watch, self._stop)
 
@@ -135,17 +144,19 @@ class Threads:
 
     def _run(self) -> None:
         while True:
+            call = self._calls.get()
             try:
-                self._work(self._calls.get())
-            except KeyboardInterrupt:
-                continue  # meant for a call that had just ended
+                self._work(call)
+            except KeyboardInterrupt as error:
+                self._leave(call)
+                call.fail(error)  # it came when the call was about to be answered, or had been
 
     def _work(self, call: Beside) -> None:
         thread = threading.get_ident()
         running.set((call.task, call.attempt))
         try:
             with self._lock:
-                self._at_work[call.number] = thread
+                self._at_work[call.number] = (call, thread)
             value = call.apply()
             _leave_if_forked(self._process)
             self._leave(call)
@@ -161,9 +172,12 @@ class Threads:
 
     def _stop(self, number: int) -> None:
         with self._lock:
-            thread = self._at_work.get(number)
-            if thread is not None:
-                _native.interrupt_thread(thread)
+            found = self._at_work.get(number)
+            if found is None:
+                _native.stop_later(number)  # not begun yet, or just answered
+            else:
+                call, thread = found
+                call.interrupt(thread)
 
 
 def _leave_if_forked(process: int) -> None:

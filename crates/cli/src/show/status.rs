@@ -43,13 +43,17 @@ pub fn details(status: &Value) -> Vec<String> {
         let rows = nodes.iter().map(|node| {
             let slots = list(node, "slots");
             let leased = slots.iter().filter(|slot| slot["state"] == "leased").count();
+            let stopped = match slots.iter().filter(|slot| !slot["stopped"].is_null()).count() {
+                0 => String::new(),
+                stopped => format!(", {stopped} stopped"),
+            };
             vec![
                 text(&node["name"]),
                 text(&node["state"]),
                 text(&node["link"]),
                 text(&node["address"]),
                 usage(node),
-                format!("{leased} of {}", slots.len()),
+                format!("{leased} of {}{stopped}", slots.len()),
                 objects(&node["objects"]),
                 text(&node["node"]),
             ]

@@ -1,6 +1,7 @@
 //! What the head says, and what happens without it.
 
-use super::{BEATS, Effect, HeadLink, Node, Phase, State, Use};
+use super::config::BEATS;
+use super::{Effect, HeadLink, Node, Phase, State, Use};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToNode, Met, NodeToHead, Placement};
 use paceline_proto::{Death, LeaseId, LeaseSecret, Resources, SlotId};

@@ -161,6 +161,16 @@ impl Node {
         }
     }
 
+    /// Nobody will use what is warm for this client.
+    pub(super) fn on_client_left(&mut self, now: Tick, client: ClientId, out: &mut Vec<Effect>) {
+        let warm =
+            |slot: &super::Slot| slot.client == Some(client) && matches!(slot.state, State::Warm { .. });
+        let slots = self.slots.iter().filter(|(_, slot)| warm(slot)).map(|(&id, _)| id);
+        for id in slots.collect::<Vec<_>>() {
+            self.leave(now, id, out);
+        }
+    }
+
     /// Warm slots beyond what the node has go first, the one that would cool first before the others (ND-6).
     pub(super) fn cool_surplus(&mut self, now: Tick, out: &mut Vec<Effect>) {
         while !self.kept().fits_in(&self.most()) {

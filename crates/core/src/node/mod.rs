@@ -23,7 +23,9 @@
 
 mod blocked;
 mod check;
+mod config;
 mod devices;
+mod events;
 mod guests;
 mod head;
 mod leases;
@@ -41,10 +43,9 @@ mod works;
 use crate::alarm::Alarm;
 use crate::time::Tick;
 use devices::Held;
-use paceline_proto::control::{HeadToNode, Met, NodeToHead, NodeToSlot, Placement, SlotToNode, Stream};
+use paceline_proto::control::{Met, NodeToHead, Placement};
 use paceline_proto::{
-    Address, ClientId, Death, Devices, Epoch, Facts, Incarnation, LeaseId, LeaseSecret, NodeId, ProgramId,
-    Resources, Shape, SlotId, Start, StartError, Way,
+    Address, ClientId, Death, Devices, Epoch, LeaseId, LeaseSecret, ProgramId, Resources, Shape, SlotId, Way,
 };
 use places::Backoff;
 use programs::Program;
@@ -52,253 +53,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use works::Errand;
 
+pub use config::{Config, STOPPED_LIMIT};
+pub use events::{Effect, Event};
 pub use guests::{GuestCalls, MOST_GUESTS};
 pub use leases::StoreOf;
 pub use memory::MemoryBound;
 pub use status::{SlotState, SlotStatus, Status};
-
-/// How long silence may last, in heartbeats, before the link to the head counts as dead.
-const BEATS: u32 = 3;
-
-/// How long a slot may stand still, unless somebody says otherwise.
-pub const STOPPED_LIMIT: Duration = Duration::from_secs(30);
-
-/// What the node is told at its start.
-#[derive(Clone, Debug)]
-pub struct Config {
-    pub node: NodeId,
-    pub incarnation: Incarnation,
-    pub name: String,
-    pub total: Resources,
-    /// Where it takes data connections.
-    pub addresses: Vec<Address>,
-    /// What the machine is like.
-    pub facts: Facts,
-    /// What user code knows its GPUs by, in the order of their numbers; those themselves if nothing is said.
-    pub gpu_ids: Vec<u8>,
-    /// What its slots may have of memory together, before the largest is ended. The shell looks.
-    pub memory: MemoryBound,
-    /// Generic slots kept ready beyond the CPUs.
-    pub spares: u64,
-    pub heartbeat: Duration,
-    /// How long its head may be silent, in heartbeats, before the link counts as dead.
-    pub beats: u32,
-    /// Without its head for this long, the node ends what runs. At least a few heartbeats.
-    pub head_lost: Duration,
-    /// Then it ends itself, too.
-    pub ends_without_head: bool,
-    /// A slot whose lease ended waits this long for another lease of the same client.
-    pub warm: Duration,
-    /// A slot has this long to let go of a lease, and to leave when told to; then it is killed.
-    pub grace: Duration,
-    /// Spares are forked only when nothing has happened for this long: they must not delay the first results.
-    pub quiet: Duration,
-    /// At most this many tasks may wait for others and leave their CPUs to them, but for those that must.
-    pub max_blocked: usize,
-    /// A program has this long to say that it is a zygote.
-    pub start_limit: Duration,
-    /// The zygote of a program that has no slots and is not asked for any ends after this long.
-    pub program_idle: Duration,
-    /// A slot that was stopped by a signal is ended after this long; none: it may stand still for ever.
-    pub stopped_limit: Option<Duration>,
-    /// Work of the head's has this long to end when asked to; then it is killed.
-    pub work_grace: Duration,
-    /// What such work finds in its environment.
-    pub variables: Vec<(String, String)>,
-    /// Where it keeps what clients on other machines bring.
-    pub files: Option<String>,
-}
-
-impl Config {
-    pub fn new(node: NodeId, incarnation: Incarnation, total: Resources) -> Config {
-        Config {
-            node,
-            incarnation,
-            name: String::new(),
-            total,
-            addresses: Vec::new(),
-            facts: Facts::default(),
-            gpu_ids: Vec::new(),
-            memory: MemoryBound::Machine,
-            spares: 0,
-            heartbeat: Duration::from_secs(2),
-            beats: BEATS,
-            head_lost: Duration::from_secs(60),
-            ends_without_head: false,
-            warm: Duration::from_secs(10),
-            grace: Duration::from_millis(500),
-            quiet: Duration::from_millis(30),
-            max_blocked: 64,
-            start_limit: Duration::from_secs(10),
-            program_idle: Duration::from_secs(60),
-            stopped_limit: Some(STOPPED_LIMIT),
-            work_grace: Duration::from_secs(5),
-            variables: Vec::new(),
-            files: None,
-        }
-    }
-}
-
-/// What happens to the node.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Event {
-    /// The link to the head is up, or up again.
-    HeadUp,
-    HeadDown,
-    FromHead(HeadToNode),
-    /// Fork requests can be sent. The zygote need not have read any yet.
-    ZygoteUp,
-    /// The zygote is gone or could not be started. Everything it had said was handed in before.
-    ZygoteDied,
-    /// Another program's zygote has said that it is one.
-    ProgramUp(ProgramId),
-    /// It is gone or could not be started. Everything it had said was handed in before.
-    ProgramDown(ProgramId, StartError),
-    Forked {
-        slot: SlotId,
-        pid: u32,
-    },
-    /// A slot's process was stopped by this signal. The call that runs has had its time then, if it has so much only.
-    Stopped {
-        slot: SlotId,
-        signal: i32,
-        ends_at: Option<Tick>,
-    },
-    /// It goes on.
-    Continued {
-        slot: SlotId,
-    },
-    /// What the page of a slot that is gone says of its guests' calls. Comes before the end of the slot.
-    GuestCalls {
-        slot: SlotId,
-        calls: Vec<GuestCalls>,
-    },
-    /// The slot's process is gone, and its group. Everything it had printed was handed in before.
-    Exited {
-        slot: SlotId,
-        death: Death,
-    },
-    FromSlot(SlotId, SlotToNode),
-    /// Somebody opened a data connection for this lease. The number is the shell's.
-    Connection {
-        connection: u64,
-        lease: LeaseId,
-        way: Way,
-    },
-    /// A slot printed something.
-    Output {
-        slot: SlotId,
-        stream: Stream,
-        text: Vec<u8>,
-    },
-    /// Memory is getting scarce: so many bytes are in use of those there are, and these slots have so many of them.
-    Memory {
-        used: u64,
-        limit: u64,
-        slots: Vec<(SlotId, u64)>,
-    },
-    /// These slots have so many bytes, with all they have started: of those that [`Node::limits`] names.
-    Sizes(Vec<(SlotId, u64)>),
-    /// The node is to end.
-    Close,
-    /// It is to end when what it runs has come to its end, or after this long.
-    Leave {
-        within: Duration,
-    },
-    /// An alarm that was asked for.
-    Tick,
-}
-
-/// What the shell has to do, in this order.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Effect {
-    ToHead(NodeToHead),
-    /// Close the link to the head, which is silent or no head any more, and open another. Nothing more is to be said
-    /// about this one.
-    DropHead,
-    /// Start a zygote, then say `ZygoteUp` or `ZygoteDied`.
-    StartZygote,
-    /// Ask the program's zygote for this slot. Its control link takes messages from now on; they wait for it to start.
-    Fork {
-        slot: SlotId,
-        program: ProgramId,
-    },
-    /// Start the zygote of another program, then say `ProgramUp` or `ProgramDown`.
-    StartProgram {
-        program: ProgramId,
-        start: Start,
-    },
-    /// Kill this program's zygote and all that came of it. Nothing more is to be said about it.
-    EndProgram {
-        program: ProgramId,
-    },
-    /// Send to the slot, with the descriptor of this connection if there is one.
-    ToSlot {
-        slot: SlotId,
-        message: NodeToSlot,
-        connection: Option<u64>,
-    },
-    /// Kill the slot's process group.
-    Kill {
-        slot: SlotId,
-    },
-    /// Kill the slot's process group, and say of its death that memory was the reason: it has the most of `limit`.
-    EndForMemory {
-        slot: SlotId,
-        limit: u64,
-    },
-    /// Kill the slot's process group, and say of its death that it had more than its `limit`.
-    Exceeded {
-        slot: SlotId,
-        used: u64,
-        limit: u64,
-    },
-    /// Kill the slot's process group, and say of its death that this signal had stopped it, or that its call had had its
-    /// time.
-    EndStopped {
-        slot: SlotId,
-        signal: i32,
-        timed_out: bool,
-    },
-    /// See to it that the slot cannot have much more than this many bytes, if the system helps.
-    Confine {
-        slot: SlotId,
-        limit: u64,
-    },
-    /// Pass this connection on to the node at these addresses, where it is for this lease.
-    Relay {
-        connection: u64,
-        lease: LeaseId,
-        addresses: Vec<Address>,
-    },
-    /// Close this connection.
-    Refuse {
-        connection: u64,
-    },
-    /// The slot is gone: let go of whatever belongs to it.
-    ForgetSlot {
-        slot: SlotId,
-    },
-    /// Ask the slot's process group to end.
-    Terminate {
-        slot: SlotId,
-    },
-    /// Work of this name printed something.
-    Printed {
-        name: String,
-        stream: Stream,
-        text: Vec<u8>,
-    },
-    /// A slot that is nobody's printed something.
-    Stray {
-        slot: SlotId,
-        text: Vec<u8>,
-    },
-    /// Nothing is left to wait for: end the zygote, then yourself.
-    Closed,
-    /// Send a `Tick` then. Replaces what was asked for before.
-    WakeAt(Tick),
-}
+pub use stopped::name as stopping_signal;
 
 /// The node.
 pub struct Node {
@@ -499,6 +260,7 @@ impl Node {
             Event::Output { slot, stream, text } => self.on_output(slot, stream, text, out),
             Event::Memory { used, limit, slots } => self.on_memory(used, limit, &slots, out),
             Event::Sizes(sizes) => self.on_sizes(&sizes, out),
+            Event::ClientLeft(client) => self.on_client_left(now, client, out),
             Event::Close => self.on_close(now, out),
             Event::Leave { within } => self.on_leave(now, within, out),
             Event::Tick => {}

@@ -27,6 +27,8 @@ pub struct SlotStatus {
     pub lease: Option<LeaseId>,
     /// Its task waits for others.
     pub blocked: bool,
+    /// The signal that its process was stopped by, if it stands still.
+    pub stopped: Option<i32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +69,8 @@ impl Node {
             let way = entry.way.filter(|_| matches!(entry.state, State::Leased(_)));
             let lease = entry.state.lease().map(|lease| lease.lease);
             let (pid, client, blocked) = (entry.pid, entry.client, entry.blocked.is_some());
-            SlotStatus { slot, pid, state, client, needs, lease, blocked, way }
+            let stopped = entry.stopped.map(|stopped| stopped.signal);
+            SlotStatus { slot, pid, state, client, needs, lease, blocked, stopped, way }
         });
         let tired = self.places.iter().filter(|(_, backoff)| backoff.deaths() >= PATIENCE);
         Status {

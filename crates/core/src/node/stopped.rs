@@ -109,8 +109,8 @@ fn notice(stopped: &Stopped, pid: u32, now: Tick) -> String {
     format!("paceline: this process ({pid}) was stopped by {signal} and stands still{end}\n")
 }
 
-/// Those that stop a process, as Linux counts them.
-fn name(signal: i32) -> String {
+/// What a signal that stops processes is called, as Linux counts them.
+pub fn name(signal: i32) -> String {
     match signal {
         19 => "SIGSTOP".into(),
         20 => "SIGTSTP".into(),

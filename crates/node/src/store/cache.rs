@@ -1,6 +1,6 @@
 //! Files by the hash of what is in them.
 
-use super::{unable, unpack};
+use super::{left, unable, unpack};
 use paceline_net::store::{Incoming, Outgoing};
 use paceline_proto::ClientId;
 use paceline_proto::store::{Failure, Name};
@@ -75,7 +75,9 @@ impl Coming {
         shared.make(&mut state)?;
         let path = shared.cache().join(format!("coming-{}", state.cache.number()));
         drop(state);
-        enough_room(&shared.cache(), length)?;
+        enough_room(&shared.cache(), length).or_else(|full| {
+            if left::give_way(shared) { enough_room(&shared.cache(), length) } else { Err(full) }
+        })?;
         let file = File::create_new(&path).map_err(|error| unable(&path, &error))?;
         Ok(Coming { shared: shared.clone(), client, name, length, path, file, hash: blake3::Hasher::new() })
     }

@@ -25,6 +25,7 @@ pub(super) fn create(path: &Path) -> io::Result<OwnedFd> {
     make(&new)?;
     make(&new.join("cache"))?;
     make(&new.join("clients"))?;
+    make(&new.join("left"))?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let lock = open(new.join(LOCK), flags, Mode::RUSR | Mode::WUSR)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;

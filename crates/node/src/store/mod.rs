@@ -11,6 +11,7 @@
 
 mod cache;
 mod folder;
+mod left;
 mod links;
 mod unpack;
 
@@ -18,6 +19,7 @@ pub(crate) use links::answer;
 
 use crate::objects::Shelf;
 use cache::Cache;
+use left::{Going, Left};
 use paceline_proto::ClientId;
 use paceline_proto::store::{Failure, directory_of};
 use parking_lot::Mutex;
@@ -50,8 +52,12 @@ struct State {
     lock: Option<OwnedFd>,
     cache: Cache,
     clients: BTreeMap<ClientId, Client>,
+    /// Directories of clients that have gone, while processes of theirs are still there.
+    going: Vec<Going>,
+    left: Vec<Left>,
     /// Links that are open, to be shut when the node ends.
     links: BTreeMap<u64, OwnedFd>,
+    /// Numbers that were given, to links and to directories.
     opened: u64,
     closed: bool,
 }
@@ -94,12 +100,13 @@ impl Store {
 
     /// Whether some client has no link any more, so that [`Store::tidy`] should be called now and then.
     pub(crate) fn has_orphans(&self) -> bool {
-        self.shared.state.lock().clients.values().any(|client| client.links == 0)
+        let state = self.shared.state.lock();
+        !state.going.is_empty() || state.clients.values().any(|client| client.links == 0)
     }
 
     /// Remove the directories of clients that are gone (SR-3). `runs` says whether anything of a client runs, and whether
-    /// it has any process at all.
-    pub(crate) fn tidy(&self, runs: impl Fn(ClientId) -> (bool, bool)) {
+    /// it has any process at all. Gives those that have said that they go: they need nothing here any more.
+    pub(crate) fn tidy(&self, runs: impl Fn(ClientId) -> (bool, bool)) -> Vec<ClientId> {
         let now = Instant::now();
         let mut gone = Vec::new();
         let mut state = self.shared.state.lock();
@@ -108,17 +115,26 @@ impl Store {
             let Some(since) = client.alone_since.filter(|_| client.links == 0) else { return true };
             let over = if client.going { !busy } else { !there && now.duration_since(since) >= ORPHANED };
             if over {
-                gone.push(id);
+                gone.push((id, client.going, client.tree.clone()));
             }
             !over
         });
-        // Out of the way before anybody can come back to it.
-        let moved: Vec<PathBuf> = gone.into_iter().filter_map(|id| self.shared.set_aside(id)).collect();
-        drop(state);
-        if !moved.is_empty() {
-            let remove = move || moved.iter().for_each(|path| drop(std::fs::remove_dir_all(path)));
-            let _ = std::thread::Builder::new().name("paceline-tidy".into()).spawn(remove);
+        let left = gone.iter().filter(|(_, going, _)| *going).map(|(id, _, _)| *id).collect();
+        for (client, _, tree) in gone {
+            // Out of the way before anybody can come back to it.
+            let path = self.shared.set_aside(client, &mut state);
+            state.going.extend(path.map(|path| Going { client, path, tree }));
         }
+        let (still, over): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.going).into_iter().partition(|going| runs(going.client).1);
+        state.going = still;
+        drop(state);
+        if !over.is_empty() {
+            let shared = self.shared.clone();
+            let tidy = move || over.into_iter().for_each(|going| left::keep(&shared, going));
+            let _ = std::thread::Builder::new().name("paceline-tidy".into()).spawn(tidy);
+        }
+        left
     }
 
     /// Nothing more is taken, and all that was is removed.
@@ -156,13 +172,10 @@ impl Shared {
         directory_of(&self.base.to_string_lossy(), client).into()
     }
 
-    fn set_aside(&self, client: ClientId) -> Option<PathBuf> {
-        let path = self.of_client(client);
-        let aside = path.with_extension(format!(
-            "gone-{}",
-            rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec
-        ));
-        std::fs::rename(&path, &aside).ok().map(|()| aside)
+    fn set_aside(&self, client: ClientId, state: &mut State) -> Option<PathBuf> {
+        state.opened += 1;
+        let aside = self.base.join("left").join(state.opened.to_string());
+        std::fs::rename(self.of_client(client), &aside).ok().map(|()| aside)
     }
 }
 

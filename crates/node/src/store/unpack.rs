@@ -5,20 +5,21 @@
 //! * UN-2: what a client's tasks write there stays until the client goes; only files that a later manifest has changed
 //!   are replaced, each as a whole.
 
+use super::left::{self, Laid, Stamp};
 use super::{Shared, unable};
 use paceline_proto::ClientId;
 use paceline_proto::store::{Failure, File, Manifest, Name, is_inside};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// What is there already.
 #[derive(Default)]
 pub(super) struct Tree {
     laid_out: BTreeSet<Name>,
-    files: BTreeMap<String, (Name, bool)>,
+    files: BTreeMap<String, Laid>,
     folders: BTreeSet<PathBuf>,
     notes: BTreeMap<String, Vec<String>>,
 }
@@ -62,10 +63,18 @@ pub(super) fn refused(shared: &Shared, client: ClientId, why: &Failure) {
 }
 
 impl Tree {
+    /// Nothing is laid out any more; gives what was.
+    pub(super) fn take_files(&mut self) -> BTreeMap<String, Laid> {
+        std::mem::take(self).files
+    }
+
     fn lay_out(&mut self, shared: &Shared, directory: &Path, name: Name) -> Result<(), Failure> {
         let manifest = manifest(shared, name)?;
         let root = directory.join("root");
         self.folder(directory)?;
+        if self.files.is_empty() {
+            self.files = left::take(shared, &manifest, &root);
+        }
         self.folder(&root)?;
         self.folder(&directory.join("manifests"))?;
         self.folder(&directory.join("notes"))?;
@@ -75,14 +84,18 @@ impl Tree {
         }
         for file in &manifest.files {
             check(&file.path)?;
-            let held = (file.name, file.executable);
-            if self.files.get(&file.path) == Some(&held) {
+            let same = |laid: &Laid| laid.name == file.name && laid.executable == file.executable;
+            if self.files.get(&file.path).is_some_and(same) {
                 continue;
             }
             let path = root.join(&file.path);
             self.folder(path.parent().unwrap_or(&root))?;
-            copy(shared, file, &path)?;
-            self.files.insert(file.path.clone(), held);
+            let stamp = copy(shared, file, &path).or_else(|why| match why {
+                Failure::Full { .. } if left::give_way(shared) => copy(shared, file, &path),
+                why => Err(why),
+            })?;
+            let laid = Laid { name: file.name, executable: file.executable, stamp };
+            self.files.insert(file.path.clone(), laid);
         }
         self.take_notes(directory, &manifest)?;
         let kept = directory.join("manifests").join(name.to_string());
@@ -144,19 +157,31 @@ fn check(path: &str) -> Result<(), Failure> {
 }
 
 /// A copy of its own for the client (SR-2), put in its place as a whole (UN-2).
-fn copy(shared: &Shared, file: &File, path: &Path) -> Result<(), Failure> {
+fn copy(shared: &Shared, file: &File, path: &Path) -> Result<Stamp, Failure> {
     let kept = shared.cache().join(file.name.to_string());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let exists = fs::symlink_metadata(path).is_ok();
-    let new = if exists { path.with_file_name(format!(".{name}.paceline")) } else { path.to_owned() };
-    let copied = fs::copy(&kept, &new).map(drop);
-    let copied = copied.and_then(|()| {
-        let mode = if file.executable { 0o700 } else { 0o600 };
-        fs::set_permissions(&new, Permissions::from_mode(mode))
+    let beside = path.with_file_name(format!(".{name}.paceline"));
+    let copied = write_new(&kept, path, file.executable).or_else(|error| {
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
+        let _ = fs::remove_file(&beside);
+        let copied = write_new(&kept, &beside, file.executable).and_then(|_| fs::rename(&beside, path));
+        let copied = copied.and_then(|()| fs::symlink_metadata(path));
+        copied.inspect_err(|_| drop(fs::remove_file(&beside)))
     });
-    let placed = copied.and_then(|()| if exists { fs::rename(&new, path) } else { Ok(()) });
-    placed.map_err(|error| {
-        let _ = fs::remove_file(&new);
-        if kept.exists() { unable(path, &error) } else { Failure::Missing }
-    })
+    copied
+        .map(Stamp::from)
+        .map_err(|error| if kept.exists() { unable(path, &error) } else { Failure::Missing })
+}
+
+fn write_new(kept: &Path, path: &Path, executable: bool) -> io::Result<fs::Metadata> {
+    let mut from = fs::File::open(kept)?;
+    let mode = if executable { 0o700 } else { 0o600 };
+    let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    io::copy(&mut from, &mut to)?;
+    // The mode above was subject to the umask.
+    to.set_permissions(Permissions::from_mode(mode))?;
+    to.metadata()
 }

@@ -13,7 +13,10 @@ mod supply;
 mod works;
 
 use super::*;
-use paceline_proto::{ClusterId, DeathCause, OutOfMemory, Seq};
+use paceline_proto::control::{HeadToNode, NodeToSlot, SlotToNode, Stream};
+use paceline_proto::{
+    ClusterId, DeathCause, Facts, Incarnation, NodeId, OutOfMemory, Seq, Start, StartError,
+};
 
 const A: ClientId = ClientId(1);
 const SECRET: LeaseSecret = LeaseSecret([5; 32]);

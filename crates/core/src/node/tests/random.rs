@@ -161,7 +161,11 @@ impl Model {
     }
 
     fn step(&mut self) {
-        match self.random.below(29) {
+        match self.random.below(30) {
+            29 => {
+                let client = ClientId(self.random.below(3));
+                self.handle(Event::ClientLeft(client));
+            }
             26..=28 => self.task_waits(),
             0 => self.toggle_head(),
             1..=3 => {

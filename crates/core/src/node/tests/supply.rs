@@ -129,6 +129,17 @@ fn warm_slots_cool_and_make_place_for_fresh_ones() {
 }
 
 #[test]
+fn what_is_warm_for_a_client_goes_when_that_says_goodbye() {
+    let mut bench = Bench::ready(2);
+    bench.place(7, A, one());
+    bench.place(8, B, one());
+    bench.end(7);
+    bench.detached(1, 7);
+    assert_eq!(bench.handle(Event::ClientLeft(B)), [], "what is leased is the head's to end");
+    assert_eq!(bench.handle(Event::ClientLeft(A)), [exit(1), fork(3)]);
+}
+
+#[test]
 fn warm_slots_give_way_to_leases_of_others() {
     let mut bench = Bench::ready(2);
     for lease in [7, 8] {

@@ -1,5 +1,7 @@
 //! A client of one cluster.
 
+mod asking;
+
 use crate::aside::{Aside, Excess};
 use crate::batch::Batch;
 use crate::cell::{Cell, Ticket, Waiter};
@@ -20,10 +22,8 @@ use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
 use paceline_net::secure::{Secured, Timing};
 use paceline_proto::data::Environment;
-use paceline_proto::question::{Question, client_name};
 use paceline_proto::{
     Bytes, ClientId, FunctionId, NodeId, PlacementId, ProgramId, Resources, Rule, Shape, SlotId, Start,
-    TaskId,
 };
 use paceline_slot::Runtime;
 use parking_lot::Mutex;
@@ -37,9 +37,6 @@ use std::time::{Duration, Instant};
 
 /// How long a closing cluster may go on talking: slots have a second to leave.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-
-/// How long the head may take to answer a question.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often client and head say that they live, and how long a client goes on without its head.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -493,48 +490,6 @@ impl Session {
         }
     }
 
-    /// Ask the head something, and wait for the answer. An error is a sentence that says why there is none.
-    pub fn ask(&self, question: Question, within: Duration) -> Result<String, String> {
-        if self.shared.closed() {
-            return Err("the cluster is closed".into());
-        }
-        let answer = self.shared.state.lock().inner.ask(question);
-        answer.recv_timeout(within).unwrap_or_else(|_| Err("the head does not answer".into()))
-    }
-
-    /// How the cluster stands, as the head tells it in JSON.
-    pub fn cluster_status(&self) -> Result<String, String> {
-        let status = self.ask(Question::Status, ANSWER_LIMIT)?;
-        if let Some(cpus) = cpus_of(&status) {
-            self.shared.cpus.store(cpus.max(1), Ordering::Relaxed);
-        }
-        Ok(status)
-    }
-
-    /// Where a task is, and what it waits for, in lines for people. The head is asked, too, if it waits for slots.
-    pub fn explain(&self, task: TaskId) -> Result<Vec<String>, String> {
-        if self.shared.closed() {
-            return Err("the cluster is closed".into());
-        }
-        let (told, me) = {
-            let state = self.shared.state.lock();
-            (state.inner.explain(task)?, state.inner.core.id())
-        };
-        let mut lines: Vec<String> = texts(&told["lines"]);
-        if told["state"] == "waiting" {
-            let client = client_name(me);
-            // What it does not answer in time, it does not say.
-            let said = self.ask(Question::Explain { what: None }, ANSWER_LIMIT).ok();
-            let said: serde_json::Value =
-                said.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-            let waits = said["waits"].as_array().into_iter().flatten();
-            let mine = waits.filter(|waits| waits["client"] == client.as_str());
-            lines.extend(mine.filter_map(|waits| Some(format!("the head says: {}", waits["why"].as_str()?))));
-            lines.dedup();
-        }
-        Ok(lines)
-    }
-
     /// How many CPUs the cluster was started with.
     pub fn cpus(&self) -> u64 {
         self.shared.cpus.load(Ordering::Relaxed)
@@ -632,17 +587,4 @@ pub(crate) fn variable_seconds(name: &str) -> Option<Duration> {
     };
     let seconds = number.trim().parse::<f64>().ok().map(|number| number * unit)?;
     Duration::try_from_secs_f64(seconds).ok()
-}
-
-/// The texts of a list.
-fn texts(list: &serde_json::Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(|line| Some(line.as_str()?.to_owned())).collect()
-}
-
-/// How many CPUs the nodes have together, by the head's status.
-fn cpus_of(status: &str) -> Option<u64> {
-    let status: serde_json::Value = serde_json::from_str(status).ok()?;
-    let nodes = status.get("nodes")?.as_array()?;
-    let cpus = nodes.iter().filter_map(|node| node.get("total")?.get("cpus")?.as_f64());
-    Some(cpus.sum::<f64>() as u64)
 }

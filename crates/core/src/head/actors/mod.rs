@@ -13,9 +13,12 @@
 //! * AC-4: who is told that an actor is gone heard before how its calls ended there.
 //! * AC-5: an actor ends with its owner, unless that is a program that comes back.
 
-use super::{BEATS, Effect, Head, NodeLink};
+mod check;
+mod visits;
+
+use super::{BEATS, Effect, Head};
 use crate::time::Tick;
-use paceline_proto::control::{Gone, HeadToClient, HeadToNode};
+use paceline_proto::control::{Gone, HeadToClient};
 use paceline_proto::{ActorId, ClientId, Death, LeaseId, NodeId, SlotId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -209,86 +212,6 @@ impl Head {
         self.tell_client(from, HeadToClient::Found { number, actor: found, about, comes }, out);
     }
 
-    pub(super) fn on_visit(
-        &mut self,
-        now: Tick,
-        from: ClientId,
-        id: ActorId,
-        stay: bool,
-        held: Option<LeaseId>,
-        out: &mut Vec<Effect>,
-    ) {
-        if !stay {
-            return self.end_visit(id, from, out);
-        }
-        if !self.clients.get(&from).is_some_and(|client| client.is_up()) {
-            return;
-        }
-        if let Some(why) = self.actors.gone.get(&id).filter(|_| !self.actors.all.contains_key(&id)) {
-            let why = why.clone();
-            if let Some(lease) = held {
-                self.tell_client(from, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
-            }
-            return self.tell_client(from, HeadToClient::ActorGone { actor: id, why }, out);
-        }
-        let until = now + self.config.heartbeat * BEATS;
-        let actor = self.actors.all.entry(id).or_insert_with(Actor::unknown);
-        if !actor.is_known() && actor.unknown_until.is_none() {
-            // Its owner may not have come back yet, or its word may be on its way.
-            actor.unknown_until = Some(until);
-            self.no_later_than(until);
-        }
-        let actor = self.actors.all.get_mut(&id).expect("it is there by now");
-        let visit = actor.visits.entry(from).or_default();
-        visit.told_away = false;
-        match &visit.guest {
-            None => visit.held = held,
-            Some(guest) if held == Some(guest.lease) => {}
-            Some(guest) => {
-                let (guest, node, slot, placed) = (guest.lease, guest.node, guest.slot, guest.placed);
-                if let Some(lease) = held {
-                    self.tell_client(from, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
-                }
-                if placed {
-                    // The word of it was lost with a link.
-                    self.tell_visiting(from, id, guest, node, slot, out);
-                }
-            }
-        }
-        self.actors.dirty.insert(id);
-    }
-
-    fn tell_visiting(
-        &mut self,
-        client: ClientId,
-        actor: ActorId,
-        lease: LeaseId,
-        node: NodeId,
-        slot: SlotId,
-        out: &mut Vec<Effect>,
-    ) {
-        let secret = self.secret_of(lease);
-        self.tell_where(client, node, out);
-        self.tell_client(client, HeadToClient::Visiting { actor, lease, node, slot, secret }, out);
-    }
-
-    fn end_visit(&mut self, id: ActorId, from: ClientId, out: &mut Vec<Effect>) {
-        let Some(actor) = self.actors.all.get_mut(&id) else { return };
-        let Some(visit) = actor.visits.remove(&from) else { return };
-        if let Some(guest) = visit.guest {
-            self.actors.guests.remove(&guest.lease);
-            self.end_guest(&guest, out);
-        }
-        self.actors.dirty.insert(id);
-    }
-
-    /// The guest lease is over on the books: its node lets it go, and who passes its connections on.
-    fn end_guest(&self, guest: &Guest, out: &mut Vec<Effect>) {
-        for node in guest.via.into_iter().chain([guest.node]) {
-            self.tell_node(node, HeadToNode::End { lease: guest.lease }, out);
-        }
-    }
-
     fn end_actor(&mut self, id: ActorId, why: Gone) {
         let Some(actor) = self.actors.all.get_mut(&id).filter(|actor| actor.gone.is_none()) else { return };
         actor.gone = Some(why);
@@ -331,100 +254,6 @@ impl Head {
         }
     }
 
-    /// The node has admitted the guest. True if it is one.
-    pub(super) fn on_guest_placed(&mut self, node: NodeId, lease: LeaseId, out: &mut Vec<Effect>) -> bool {
-        let Some(&(actor, client)) = self.actors.guests.get(&lease) else { return false };
-        let guest = self.guest_mut(actor, client);
-        if guest.node == node && !std::mem::replace(&mut guest.placed, true) {
-            let (slot, again) = (guest.slot, guest.again);
-            match again {
-                true => self.tell_where(client, node, out),
-                false => self.tell_visiting(client, actor, lease, node, slot, out),
-            }
-        }
-        true
-    }
-
-    fn guest_mut(&mut self, actor: ActorId, client: ClientId) -> &mut Guest {
-        let actor = self.actors.all.get_mut(&actor).expect("AC-1: a guest visits an actor");
-        let visit = actor.visits.get_mut(&client).expect("AC-1: a guest has its visit");
-        visit.guest.as_mut().expect("AC-1: a visit has its guest")
-    }
-
-    /// The guest lease is over: the slot died, or its node does not know it. True if it is one.
-    pub(super) fn on_guest_ended(
-        &mut self,
-        node: NodeId,
-        lease: LeaseId,
-        death: Option<&Death>,
-        out: &mut Vec<Effect>,
-    ) -> bool {
-        let Some(&(id, client)) = self.actors.guests.get(&lease) else { return false };
-        if self.guest_mut(id, client).node != node {
-            return true;
-        }
-        self.actors.guests.remove(&lease);
-        let actor = self.actors.all.get_mut(&id).expect("AC-1: a guest visits an actor");
-        let visit = actor.visits.get_mut(&client).expect("AC-1: a guest has its visit");
-        let guest = visit.guest.take().expect("AC-1: a visit has its guest");
-        if death.is_some() || !guest.placed && !guest.again {
-            // Whatever hosted the actor there does so no more, and the word of that is on its way.
-            visit.refused = Some(guest.host);
-        }
-        if let Some(via) = guest.via {
-            self.tell_node(via, HeadToNode::End { lease }, out);
-        }
-        if guest.placed || guest.again {
-            let death = death.cloned().unwrap_or_else(Death::of_lost_node);
-            self.tell_client(client, HeadToClient::Ended { lease, death }, out);
-        }
-        self.actors.dirty.insert(id);
-        true
-    }
-
-    /// The client says that it cannot reach the slot any more: it gets another guest lease, if that helps. True if it is
-    /// one. Its calls may have run.
-    pub(super) fn on_guest_broken(&mut self, from: ClientId, lease: LeaseId, out: &mut Vec<Effect>) -> bool {
-        let Some(&(id, client)) = self.actors.guests.get(&lease) else { return false };
-        if client == from {
-            let node = self.guest_mut(id, client).node;
-            self.tell_node(node, HeadToNode::End { lease }, out);
-            self.on_guest_ended(node, lease, None, out);
-        }
-        true
-    }
-
-    /// The client opens no connection to the slot: another node may pass it on. True if it is a guest's.
-    pub(super) fn on_guest_unreachable(
-        &mut self,
-        from: ClientId,
-        lease: LeaseId,
-        out: &mut Vec<Effect>,
-    ) -> bool {
-        let Some(&(id, client)) = self.actors.guests.get(&lease) else { return false };
-        if client != from {
-            return true;
-        }
-        let guest = self.guest_mut(id, client);
-        let (target, before) = (guest.node, guest.via.take());
-        if let Some(before) = before {
-            self.tell_node(before, HeadToNode::End { lease }, out);
-        }
-        let addresses = self.nodes.get(&target).map(|node| node.addresses.clone()).unwrap_or_default();
-        match self.next_relay(target, before).filter(|_| !addresses.is_empty()) {
-            Some(via) => {
-                self.guest_mut(id, client).via = Some(via);
-                let there = self.nodes[&via].addresses.clone();
-                self.tell_node(via, HeadToNode::Relay { lease, addresses }, out);
-                self.tell_client(from, HeadToClient::Via { lease, node: via, addresses: there }, out);
-            }
-            None => {
-                self.on_guest_broken(from, lease, out);
-            }
-        }
-        true
-    }
-
     /// A lease is over. If it hosted an actor, that has no place now.
     pub(super) fn on_host_ended(&mut self, host: LeaseId, death: Option<&Death>, out: &mut Vec<Effect>) {
         let Some(id) = self.actors.hosts.remove(&host) else { return };
@@ -447,34 +276,9 @@ impl Head {
         self.actors.known_dead = dead;
     }
 
-    /// The node is gone, and with it whatever guests were left there.
-    pub(super) fn lose_guests(&mut self, node: NodeId, out: &mut Vec<Effect>) {
-        let visits = self.actors.all.values().flat_map(|actor| actor.visits.values());
-        let guests = visits.filter_map(|visit| visit.guest.as_ref()).filter(|guest| guest.node == node);
-        let lost: Vec<LeaseId> = guests.map(|guest| guest.lease).collect();
-        let death = Death::of_lost_node();
-        for lease in lost {
-            self.on_guest_ended(node, lease, Some(&death), out);
-        }
-    }
-
     /// A node or a client is here again: what it has may host actors, or let them be visited.
     pub(super) fn look_at_actors(&mut self) {
         self.actors.dirty.extend(self.actors.all.keys().copied());
-    }
-
-    /// What was said to this node of guests may have been lost with its link.
-    pub(super) fn admit_again(&self, node: NodeId, out: &mut Vec<Effect>) {
-        let visits = self.actors.all.values().flat_map(|actor| actor.visits.values());
-        let guests = visits.filter_map(|visit| visit.guest.as_ref());
-        for guest in guests.filter(|guest| guest.node == node && !guest.placed) {
-            self.tell_node(node, self.admit(guest), out);
-        }
-    }
-
-    fn admit(&self, guest: &Guest) -> HeadToNode {
-        let &Guest { lease, host, again, .. } = guest;
-        HeadToNode::Admit { lease, host, secret: self.secret_of(lease), again }
     }
 
     pub(super) fn actors_on_gap(&mut self, gap: std::time::Duration) {
@@ -554,109 +358,6 @@ impl Head {
         if self.actors.gone.remove(&id).is_some() {
             self.actors.gone_order.retain(|other| *other != id);
         }
-    }
-
-    /// The actor is gone: who visits it is told, but not before it knows what became of its calls (AC-4).
-    fn see_off_visitors(&mut self, id: ActorId, why: &Gone, out: &mut Vec<Effect>) {
-        let actor = self.actors.all.get_mut(&id).expect("seen by the caller");
-        let free: Vec<(ClientId, Option<LeaseId>)> = (actor.visits.iter())
-            .filter(|(_, visit)| visit.guest.is_none())
-            .map(|(&client, visit)| (client, visit.held))
-            .collect();
-        for (client, _) in &free {
-            actor.visits.remove(client);
-        }
-        for (client, held) in free {
-            if let Some(lease) = held {
-                self.tell_client(client, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
-            }
-            self.tell_client(client, HeadToClient::ActorGone { actor: id, why: why.clone() }, out);
-        }
-    }
-
-    /// Everybody who waits to visit is let in, if the actor has a place.
-    fn let_in(&mut self, id: ActorId, out: &mut Vec<Effect>) {
-        let actor = &self.actors.all[&id];
-        let Some(host) = actor.host else { return self.keep_waiting(id, out) };
-        let Some(lease) = self.leases.get(&host) else {
-            if !self.claims.contains_key(&host) {
-                // It ended before its owner said that the actor lives there, or its owner has not heard yet.
-                self.on_host_ended(host, None, out);
-                self.keep_waiting(id, out);
-            }
-            return;
-        };
-        let up = self.nodes.get(&lease.node).is_some_and(|node| matches!(node.link, NodeLink::Up { .. }));
-        let (node, slot) = (lease.node, lease.slot());
-        let Some(slot) = slot.filter(|_| up && Some(lease.client) == actor.owner) else { return };
-        let waits = |visit: &Visit| visit.guest.is_none() && visit.refused != Some(host);
-        let waiting = actor.visits.iter().filter(|(_, visit)| waits(visit)).map(|(&client, _)| client);
-        for client in waiting.collect::<Vec<_>>() {
-            let fresh = self.next_lease();
-            let actor = self.actors.all.get_mut(&id).expect("seen above");
-            let visit = actor.visits.get_mut(&client).expect("listed just now");
-            let again = visit.held.is_some();
-            let lease = visit.held.take().unwrap_or(fresh);
-            visit.told_away = false;
-            visit.guest = Some(Guest { lease, node, host, slot, placed: false, again, via: None });
-            self.actors.guests.insert(lease, (id, client));
-            let secret = self.secret_of(lease);
-            let message = HeadToNode::Admit { lease, host, secret, again };
-            self.tell_node(node, message, out);
-        }
-    }
-
-    /// The actor has no place: those who come from an earlier one hear that it is over, and all if nobody knows what
-    /// became of it.
-    fn keep_waiting(&mut self, id: ActorId, out: &mut Vec<Effect>) {
-        let actor = self.actors.all.get_mut(&id).expect("seen by the caller");
-        let away = actor.away;
-        let mut news = Vec::new();
-        for (&client, visit) in &mut actor.visits {
-            if let Some(lease) = visit.held.take() {
-                news.push((client, HeadToClient::Ended { lease, death: Death::of_lost_node() }));
-            }
-            if away && visit.guest.is_none() && !std::mem::replace(&mut visit.told_away, true) {
-                let why =
-                    "its node is silent, and it is rebuilt only when that is known to have ended".into();
-                news.push((client, HeadToClient::ActorAway { actor: id, why }));
-            }
-        }
-        news.into_iter().for_each(|(client, message)| self.tell_client(client, message, out));
-    }
-
-    pub(super) fn check_actors(&self) -> Result<(), String> {
-        let actors = &self.actors;
-        for (id, actor) in &actors.all {
-            for (client, visit) in &actor.visits {
-                let Some(guest) = &visit.guest else { continue };
-                if actors.guests.get(&guest.lease) != Some(&(*id, *client)) {
-                    return Err(format!("AC-1: {:?} of {client:?} is not on the books", guest.lease));
-                }
-                if !self.nodes.contains_key(&guest.node) {
-                    return Err(format!("AC-1: {:?} is on {:?}, which is gone", guest.lease, guest.node));
-                }
-            }
-            if let Some(name) = &actor.name
-                && (actor.gone.is_some() || actors.names.get(name) != Some(id))
-            {
-                return Err(format!("AC-2: {id:?} does not have its name {name}"));
-            }
-            if actor.host.is_some_and(|host| actors.hosts.get(&host) != Some(id)) {
-                return Err(format!("AC-1: {id:?} is not on the books of its host"));
-            }
-            if let Some(owner) =
-                actor.owner.filter(|owner| actor.gone.is_none() && !self.clients.contains_key(owner))
-            {
-                return Err(format!("AC-5: {id:?} has outlived {owner:?}"));
-            }
-        }
-        let visits = actors.all.values().flat_map(|actor| actor.visits.values());
-        let guests = visits.filter(|visit| visit.guest.is_some()).count();
-        if guests != actors.guests.len() {
-            return Err(format!("AC-1: {guests} guests, and {} on the books", actors.guests.len()));
-        }
-        Ok(())
     }
 }
 
