@@ -37,6 +37,20 @@ impl Store {
         out.extend(self.link_to(owner).map(|link| Effect::ToOwner(link, message)));
     }
 
+    /// Whether what this process makes would be nobody's.
+    pub(super) fn is_unlinked(&self, link: LinkId) -> bool {
+        self.far && self.link_to(self.account(link)).is_none()
+    }
+
+    pub(super) fn say_unlinked(&self, link: LinkId, number: u64, object: ObjectId, out: &mut Vec<Effect>) {
+        let reference = Reference { object, owner: self.account(link), home: self.node };
+        self.say_missing(link, number, reference, out);
+    }
+
+    fn account(&self, link: LinkId) -> ClientId {
+        self.links.get(&link).and_then(|link| link.owner).map_or(ClientId(0), |(owner, _)| owner)
+    }
+
     fn ask_owner(
         &mut self,
         owner: ClientId,
@@ -60,14 +74,11 @@ impl Store {
         if !self.far {
             return Some(message);
         }
-        let account =
-            self.links.get(&link).and_then(|link| link.owner).map_or(ClientId(0), |(owner, _)| owner);
         match message {
             ToStore::Reserve { number, object, .. } | ToStore::PutSmall { number, object, .. }
-                if self.link_to(account).is_none() =>
+                if self.is_unlinked(link) =>
             {
-                let reference = Reference { object, owner: account, home: self.node };
-                self.say_missing(link, number, reference, out);
+                self.say_unlinked(link, number, object, out);
             }
             ToStore::Hold { number, reference } | ToStore::Claim { number, reference, .. }
                 if self.link_to(reference.owner).is_none() =>
@@ -102,7 +113,7 @@ impl Store {
                 let message = |number| ToStore::Pin { number, pin, reference };
                 self.ask_owner(reference.owner, Pending::Pin { link, number }, message, out);
             }
-            ToStore::Unpin { pin } => self.tell_owner(account, ToStore::Unpin { pin }, out),
+            ToStore::Unpin { pin } => self.tell_owner(self.account(link), ToStore::Unpin { pin }, out),
             ToStore::Get { number, reference } if !self.objects.contains_key(&reference.object) => {
                 if self.link_to(reference.owner).is_none() {
                     self.say_missing(link, number, reference, out);

@@ -157,6 +157,10 @@ impl Store {
             What::Fetched(from) => return self.bring(link, id, size, Ok(from), out),
             What::Came(bytes) => return self.bring(link, id, size, Err(bytes), out),
         };
+        if self.is_unlinked(link) {
+            // The owner has gone while this waited, and would never say that it may go.
+            return self.say_unlinked(link, number, id, out);
+        }
         let owner = self.links.get(&link).and_then(|link| link.owner).map_or(ClientId(0), |(owner, _)| owner);
         self.room.used += size;
         self.uses += 1;
