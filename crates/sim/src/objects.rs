@@ -71,6 +71,7 @@ struct Call {
     state: State,
 }
 
+#[derive(Debug)]
 enum State {
     Travels,
     /// The slot waits for so many answers.
@@ -557,7 +558,10 @@ impl World {
                 return self.end();
             }
         }
-        Err("SO-3: it does not come to rest".into())
+        let alive = self.processes.iter().filter(|process| process.alive && !process.asked.is_empty());
+        let waits: Vec<_> = alive.map(|process| &process.asked).collect();
+        let calls: Vec<_> = self.calls.values().map(|call| &call.state).collect();
+        Err(format!("SO-3: it does not come to rest: {waits:?}, {calls:?}, {:?}", self.sites.statuses()))
     }
 
     /// Every owner ends.

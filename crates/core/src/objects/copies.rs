@@ -78,6 +78,8 @@ impl Store {
             return;
         };
         object.size = size;
+        // It may be another entry than the one that it was asked for.
+        object.asked = true;
         self.room.used += size;
         match from {
             Ok(from) => {

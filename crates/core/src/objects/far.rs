@@ -225,12 +225,20 @@ impl Store {
             FromStore::Offered { number, size, from, .. } => {
                 self.on_offer(now, link, number, size, What::Fetched(from), out);
             }
+            // The owner would have had to fetch it, and has no room.
+            FromStore::Full { number, why } => {
+                if let Some((_, Pending::Get(object))) = self.pending.remove(&number) {
+                    self.no_room_for(object, &why, out);
+                }
+            }
             FromStore::Unsent { object } => self.on_fetched(now, object, false, out),
-            FromStore::Gone { object, why } => self.remove(object, why, out),
-            FromStore::Welcome { .. }
-            | FromStore::Room { .. }
-            | FromStore::Full { .. }
-            | FromStore::Unneeded { .. } => {}
+            FromStore::Gone { object, why } => match self.objects.get_mut(&object) {
+                Some(found) if found.place == Place::Spilling && !found.wanted.is_empty() => {
+                    found.ended = true
+                }
+                _ => self.remove(object, why, out),
+            },
+            FromStore::Welcome { .. } | FromStore::Room { .. } | FromStore::Unneeded { .. } => {}
         }
     }
 

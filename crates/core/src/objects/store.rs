@@ -98,6 +98,8 @@ pub(super) struct Object {
     pub asked: bool,
     /// The owner knows that this store holds it.
     pub up: bool,
+    /// The owner has said that it is of no use any more; who has asked for its bytes before gets them.
+    pub ended: bool,
     /// Of what the owner was asked before this number it has heard the contrary since.
     pub since: u64,
 }
@@ -118,6 +120,7 @@ impl Object {
             failed: BTreeSet::new(),
             asked: false,
             up: false,
+            ended: false,
             since: 0,
         }
     }
@@ -126,7 +129,10 @@ impl Object {
     pub fn is_kept(&self, far: bool) -> bool {
         // Who has asked for the bytes gets them, even if it has let go of its reference meanwhile.
         let wanted = !self.wanted.is_empty() || matches!(self.place, Place::Coming(_));
-        wanted || self.pins > 0 || !self.holders.is_empty() || (far && self.place != Place::Away)
+        wanted
+            || self.pins > 0
+            || !self.holders.is_empty()
+            || (far && self.place != Place::Away && !self.ended)
     }
 }
 
