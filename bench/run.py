@@ -36,6 +36,7 @@ QUESTIONS = (
     "actors",
     "arrays",
     "objects",
+    "files",
 )
 LONGEST = 600
 

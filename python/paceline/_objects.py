@@ -100,8 +100,8 @@ class WithValue:
 def put(value: T, *, wait: float | None = None) -> Ref[T]:
     """Keep a value, and get a reference to it.
 
-    Tasks that are called with the reference get the value. However many do, each node has it once; arrays are not copied
-    for any of them, and can be written all the same. The value is kept until the last reference to it is gone.
+    Tasks that are called with the reference get the value. However many do, each node has it once; arrays are not
+    copied for any of them, and can be written all the same. The value is kept until the last reference to it is gone.
 
     If the node has no room, `put` waits for `wait` seconds (30), or not at all in an event loop, and then raises
     `StoreFull`.

@@ -1,4 +1,4 @@
-"""Objects on several hosts: each byte goes once over the client's own link, and a node that is lost takes only its own."""
+"""Objects on several hosts: each byte goes once over the client's link, and a lost node takes only its own."""
 
 from __future__ import annotations
 

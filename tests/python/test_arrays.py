@@ -50,7 +50,7 @@ def maps(pid: int | str = "self") -> int:
     return Path(f"/proc/{pid}/maps").read_text().count("memfd:paceline")
 
 
-SIZES = [0, 1, 4096, 128 * 1024 - 1, 128 * 1024, 128 * 1024 + 1, MIB + 13, 9 * MIB + 5]
+SIZES = [0, 1, 4096, 16 * 1024 - 1, 16 * 1024, 28_000, 128 * 1024 - 1, 128 * 1024, 128 * 1024 + 1, MIB + 13, 9 * MIB]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -73,6 +73,80 @@ def test_arrays_of_many_kinds(cluster: pl.Cluster, kind: str) -> None:
         assert came.dtype == pickle.loads(pickle.dumps(form, 5)).dtype
         assert (came == form).all()
         came[0, 0] = came[0, 1]
+
+
+def odd(count: int) -> dict[str, Array]:
+    """Arrays of some `count` elements that are no plain ones, and some that are."""
+    plain = np.arange(count, dtype=np.float64)
+    fixed = plain.copy()
+    fixed.flags.writeable = False
+    record = np.zeros(count, [("name", "S4"), ("at", "<f8", (2,))])
+    record["at"] = 1.5
+    noted = np.dtype("f8", metadata={"unit": "m"})
+    letters = np.array([str(n) for n in range(count)])
+    return {
+        "plain": plain,
+        "matrix": plain[: count // 4 * 4].reshape(4, -1),
+        "one row": plain.reshape(1, -1, 1),
+        "read-only": fixed,
+        "fortran": np.asfortranarray(plain[: count // 4 * 4].reshape(4, -1)),
+        "every other": plain[::2],
+        "backwards": plain[::-1],
+        "broadcast": np.broadcast_to(np.float32(3), (4, count)),
+        "unaligned": np.frombuffer(b"x" * (8 * count + 1), "u1")[1:].view("f8"),
+        "objects": np.array([None, *range(count - 1)], object),
+        "records": record,
+        "rec.array": record.view(np.recarray),
+        "big-endian": plain.astype(">i4"),
+        "instants": plain.astype("M8[ms]"),
+        "spans": plain.astype("m8[D]"),
+        "text": letters,
+        "raw": letters.astype("S").view("V1"),
+        "long double": plain.astype(np.longdouble),
+        "halves": (plain % 100).astype("f2"),
+        "complex": plain * 1j,
+        "truth": plain > 3,
+        "long long": plain.astype("q"),
+        "noted": plain.astype(noted),
+        "masked": np.ma.masked_array(plain, plain > 3),
+        "scalar": np.array(7.5),
+        "none": np.empty((3, 0, 2)),
+    }
+
+
+@pytest.mark.parametrize("count", [8, 3_500, 40_000])
+def test_odd_arrays_come_back_as_they_were(cluster: pl.Cluster, count: int) -> None:
+    arrays = odd(count)
+    everything = same(arrays)
+    for name, array in arrays.items():
+        like = pickle.loads(pickle.dumps(array, 5))
+        for came in (same(array), same([array, 1])[0], same(value=array), everything[name]):
+            assert type(came) is type(array), name
+            assert (came.dtype, came.shape) == (like.dtype, like.shape), name
+            assert came.dtype.metadata == like.dtype.metadata, name
+            assert came.tobytes(order="A") == array.tobytes(order="A") or came.dtype == object, name
+            np.testing.assert_array_equal(came, array, name)
+            for flag in ("C_CONTIGUOUS", "F_CONTIGUOUS", "WRITEABLE", "ALIGNED"):
+                assert came.flags[flag] == like.flags[flag], (name, flag)
+            if came.flags.writeable and came.size and came.dtype.kind == "f":
+                came[...] = 9
+                assert array.size == 1 or not (np.asarray(array) == 9).all()
+
+
+@pytest.mark.parametrize("count", [1_000, 28_000, 200_000])
+def test_an_array_that_is_there_twice_is_one(cluster: pl.Cluster, count: int) -> None:
+    array = np.zeros(count, np.uint8)
+    first, (second, other) = same((array, [array, array.copy()]))
+    first[:] = 1
+    assert second is first
+    assert not other.any()
+
+
+def test_small_arrays_that_are_kept_stay_as_they_are(cluster: pl.Cluster) -> None:
+    """Their memory is used again at once, but not by them."""
+    kept = [same(np.full(28_000, value, np.uint8)) for value in range(200)]
+    kept += [future.result() for future in [same.submit(np.full(50_000, v, np.uint8)) for v in range(200)]]
+    assert all((array == n % 200).all() for n, array in enumerate(kept))
 
 
 def test_they_go_through_memory_that_both_share(cluster: pl.Cluster) -> None:

@@ -41,6 +41,7 @@ fn all() -> Vec<Vec<u8>> {
     let mut out: Vec<Vec<u8>> = Vec::new();
     data(&mut out);
     control(&mut out);
+    stored(&mut out);
     let stream: Vec<u8> = std::iter::once(3).chain(out.iter().flat_map(|one| one[1..].to_vec())).collect();
     out.push(stream);
     out.push(open::encode(LeaseId(77)).to_vec());
@@ -338,6 +339,40 @@ fn objects(out: &mut Vec<Vec<u8>>) {
         FromStore::Unsent { object },
         FromStore::Gone { object, why: Missing::Unlinked },
     );
+}
+
+fn stored(out: &mut Vec<Vec<u8>>) {
+    use paceline_proto::store::{self, Failure, File, FromStore, Manifest, Name, Space, ToStore};
+    let (number, space, name) = (5, Space::Files, Name([7; 32]));
+    let file = File { path: "home/me/a.py".into(), name, length: 12, executable: false };
+    let notes = vec![("packages".into(), vec!["numpy 1.26.4".into()])];
+    let manifest = Manifest { files: vec![file], folders: vec!["home/me/empty".into()], notes };
+    let mut frame = |encode: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = vec![7];
+        encode(&mut bytes);
+        out.push(bytes);
+    };
+    for message in [
+        ToStore::Lacks { number, space, names: vec![name, Name([8; 32])] },
+        ToStore::Put { number, space: Space::Objects, name, length: 1 << 30 },
+        ToStore::Get { number, space, name, offset: 4096, length: u64::MAX },
+        ToStore::Unpack { number, manifest: name },
+        ToStore::Bye,
+    ] {
+        frame(&|out| store::encode(&message, out).unwrap());
+    }
+    let text = String::from("no room on node1");
+    for message in [
+        FromStore::Lacking { number, places: vec![0, 7] },
+        FromStore::Stored { number },
+        FromStore::Sending { number, length: 10, total: 20 },
+        FromStore::Unpacked { number, directory: "/tmp/paceline-node-1/clients/2".into() },
+        FromStore::Failed { number, why: Failure::Full { text } },
+    ] {
+        frame(&|out| store::encode(&message, out).unwrap());
+    }
+    frame(&|out| store::encode_chunk(number, &manifest.to_bytes(), out).unwrap());
+    frame(&|out| frame::encode(90, &[], out, |out| out.extend(manifest.to_bytes())).unwrap());
 }
 
 /// A well-formed frame, made to lie: about its length, its count, its version, its segments.

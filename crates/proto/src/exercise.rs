@@ -10,6 +10,7 @@ use crate::frame::{Decoder, Frame};
 use crate::lending::Lending;
 use crate::objects::{FromStore, ToStore};
 use crate::open;
+use crate::store::{self, Manifest, Said};
 use std::fmt::Debug;
 
 /// Read `bytes` as a stream that arrives in pieces. The first byte says how long they are.
@@ -51,6 +52,11 @@ pub fn exercise(bytes: &[u8]) {
         control::<ZygoteToNode>(&frame);
         control::<ToStore>(&frame);
         control::<FromStore>(&frame);
+        stored::<store::ToStore>(&frame);
+        stored::<store::FromStore>(&frame);
+        if let Ok(manifest) = Manifest::from_bytes(&frame.body) {
+            assert_eq!(Manifest::from_bytes(&manifest.to_bytes()), Ok(manifest));
+        }
     }
 }
 
@@ -81,6 +87,16 @@ fn control<M: Message + PartialEq + Debug>(frame: &Frame) {
     if let Ok(message) = M::decode(frame) {
         let again = again(|out| message.encode(out));
         assert_eq!(M::decode(&again), Ok(message));
+    }
+}
+
+fn stored<M: store::Message + PartialEq + Debug>(frame: &Frame) {
+    if let Ok(said) = Said::<M>::decode(frame.clone()) {
+        let again = again(|out| match &said {
+            Said::Message(message) => store::encode(message, out),
+            Said::Chunk { number, bytes } => store::encode_chunk(*number, bytes, out),
+        });
+        assert_eq!(Said::decode(again), Ok(said));
     }
 }
 

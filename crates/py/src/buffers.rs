@@ -5,7 +5,7 @@
 //!   memory, so they are copied then as well.
 
 use crate::values::Root;
-use paceline_net::segments::{LARGE, Part, View, parts_of};
+use paceline_net::segments::{APART, LARGE, Part, View, parts_of};
 use parking_lot::Mutex;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
@@ -13,10 +13,12 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyNone, PyString, PyTuple, PyType,
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyNone, PyString, PyTuple,
+    PyType,
 };
 use std::cell::RefCell;
 use std::ffi::c_int;
+use std::sync::Arc;
 
 /// Objects that are looked at to find out that there is no buffer among them.
 const LOOK_AT: usize = 32;
@@ -38,7 +40,7 @@ impl Collector {
         // What has no plain memory is for the pickler to refuse.
         let Ok(buffer) = PyUntypedBuffer::get(buffer) else { return true };
         let in_one_piece = buffer.is_c_contiguous() || buffer.is_fortran_contiguous();
-        if buffer.len_bytes() < LARGE || !in_one_piece {
+        if buffer.len_bytes() < APART || !in_one_piece {
             return true;
         }
         let mut buffers = self.buffers.lock();
@@ -256,6 +258,33 @@ impl Memory {
     }
 }
 
+/// A part of a payload as an object that has its memory.
+pub fn object<'py>(py: Python<'py>, part: &Arc<Part>, readonly: bool) -> PyResult<Bound<'py, PyAny>> {
+    if !part.is_copied() {
+        let memory = Bound::new(py, Memory { view: View::of(part) })?.into_any();
+        return if readonly { to_readonly(&memory) } else { Ok(memory) };
+    }
+    // One copy, straight to where it stays.
+    let length = part.len() as ffi::Py_ssize_t;
+    // SAFETY: new objects of that length, which nobody else has seen yet.
+    unsafe {
+        let made = match readonly {
+            true => ffi::PyBytes_FromStringAndSize(std::ptr::null(), length),
+            false => ffi::PyByteArray_FromStringAndSize(std::ptr::null(), length),
+        };
+        let made = Bound::from_owned_ptr_or_err(py, made)?;
+        part.copy_to(match readonly {
+            true => ffi::PyBytes_AsString(made.as_ptr()).cast(),
+            false => ffi::PyByteArray_AsString(made.as_ptr()).cast(),
+        });
+        Ok(made)
+    }
+}
+
+fn to_readonly<'py>(memory: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    PyMemoryView::from(memory)?.call_method0(intern!(memory.py(), "toreadonly"))
+}
+
 /// The keywords that make `loads` find the parts of a payload.
 pub fn options<'py>(py: Python<'py>, payload: &[u8]) -> PyResult<Bound<'py, PyDict>> {
     let parts =
@@ -263,7 +292,7 @@ pub fn options<'py>(py: Python<'py>, payload: &[u8]) -> PyResult<Bound<'py, PyDi
     let list = PyList::empty(py);
     for part in parts.iter() {
         // One that must be copied may take a while, but that is rare.
-        list.append(Bound::new(py, Memory { view: View::of(part) })?)?;
+        list.append(object(py, part, false)?)?;
     }
     let options = PyDict::new(py);
     options.set_item(intern!(py, "buffers"), list)?;

@@ -9,6 +9,7 @@
 
 use pyo3::prelude::*;
 
+mod arrays;
 mod beside;
 mod buffers;
 mod files;

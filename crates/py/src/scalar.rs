@@ -1,13 +1,15 @@
-//! Small plain values to pickle and back without asking the pickle module: numbers, strings, bytes, None, and lists,
-//! tuples and dictionaries of them.
+//! Small plain values to pickle and back without asking the pickle module: numbers, strings, bytes, None, plain arrays
+//! (`arrays.rs`), and lists, tuples and dictionaries of them.
 //!
 //! What is written is real pickle, so the other side may read it with whatever it has. What this cannot write or read,
 //! the pickle module does.
 //!
 //! * SC-1: only values of exactly these types are written; a subclass is the pickle module's to handle.
 //! * SC-2: whatever bytes come, reading gives a value or declines; it never reads past the end.
-//! * SC-3: a list or dictionary that occurs twice is the pickle module's, which keeps it one.
+//! * SC-3: a list, dictionary or array that occurs twice is the pickle module's, which keeps it one.
 
+use crate::arrays::{self, Beside};
+use pyo3::buffer::PyUntypedBuffer;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -22,35 +24,43 @@ const BININT1: u8 = b'K';
 const BININT2: u8 = b'M';
 const LONG1: u8 = 0x8a;
 const BINFLOAT: u8 = b'G';
-const SHORT_STRING: u8 = 0x8c;
+pub const SHORT_STRING: u8 = 0x8c;
 const SHORT_BYTES: u8 = b'C';
 const EMPTY_LIST: u8 = b']';
 const EMPTY_DICT: u8 = b'}';
-const MARK: u8 = b'(';
+pub const MARK: u8 = b'(';
 const APPENDS: u8 = b'e';
 const SETITEMS: u8 = b'u';
-const TUPLE: u8 = b't';
+pub const TUPLE: u8 = b't';
+pub const REDUCE: u8 = b'R';
+pub const BYTES8: u8 = 0x8e;
+pub const BYTEARRAY8: u8 = 0x96;
+pub const NEXT_BUFFER: u8 = 0x97;
+pub const READONLY_BUFFER: u8 = 0x98;
 
 /// Containers within containers, at most.
 const MAX_DEPTH: usize = 4;
 
-/// Append the pickle of `value`, if it is of a kind written here. If not, `out` is as it was.
-pub fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> bool {
-    let start = out.len();
+/// Append the pickle of `value`, if it is of a kind written here, and long buffers to those beside it. If not, both are as
+/// they were.
+pub fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, beside: &mut Vec<PyUntypedBuffer>) -> bool {
+    let (start, before) = (out.len(), beside.len());
     out.extend_from_slice(&HEADER);
-    let mut writer = Writer { out, containers: Vec::new() };
-    let written = writer.write(value, MAX_DEPTH) && writer.no_container_twice();
+    let mut writer = Writer { out, beside, containers: Vec::new() };
+    let written = writer.write(value, MAX_DEPTH) && writer.nothing_twice();
     if written {
         out.push(STOP);
     } else {
         out.truncate(start);
+        beside.truncate(before);
     }
     written
 }
 
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
-    /// Addresses of the lists and dictionaries written so far.
+    beside: &'a mut Vec<PyUntypedBuffer>,
+    /// Addresses of the lists, dictionaries and arrays written so far.
     containers: Vec<usize>,
 }
 
@@ -79,11 +89,19 @@ impl Writer<'_> {
             self.out.push(TUPLE);
             written
         } else {
-            false
+            self.write_array(value)
         }
     }
 
-    fn no_container_twice(&mut self) -> bool {
+    fn write_array(&mut self, value: &Bound<'_, PyAny>) -> bool {
+        let written = arrays::write(value, self.out, self.beside);
+        if written {
+            self.containers.push(value.as_ptr() as usize);
+        }
+        written
+    }
+
+    fn nothing_twice(&mut self) -> bool {
         self.containers.sort_unstable();
         self.containers.windows(2).all(|pair| pair[0] != pair[1])
     }
@@ -120,6 +138,11 @@ fn write_int(number: &Bound<'_, PyInt>, out: &mut Vec<u8>) -> bool {
     if overflow != 0 {
         return false;
     }
+    write_number(value, out);
+    true
+}
+
+pub fn write_number(value: i64, out: &mut Vec<u8>) {
     if let Ok(byte) = u8::try_from(value) {
         out.extend_from_slice(&[BININT1, byte]);
     } else if let Ok(short) = u16::try_from(value) {
@@ -132,7 +155,6 @@ fn write_int(number: &Bound<'_, PyInt>, out: &mut Vec<u8>) -> bool {
         out.extend_from_slice(&[LONG1, 8]);
         out.extend_from_slice(&value.to_le_bytes());
     }
-    true
 }
 
 fn write_string(text: &Bound<'_, PyString>, out: &mut Vec<u8>) -> bool {
@@ -145,10 +167,10 @@ fn write_string(text: &Bound<'_, PyString>, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// The value of a pickle, if it is of a kind read here.
-pub fn read<'py>(py: Python<'py>, pickle: &[u8]) -> Option<Bound<'py, PyAny>> {
+/// The value of a pickle in a payload, if it is of a kind read here.
+pub fn read<'py, 'a>(py: Python<'py>, pickle: &'a [u8], payload: &'a [u8]) -> Option<Bound<'py, PyAny>> {
     let rest = pickle.strip_prefix(&HEADER)?;
-    let mut reader = Reader { py, rest, keys: [const { None }; KEYS] };
+    let mut reader = Reader { py, rest, beside: Beside::of(payload), keys: [const { None }; KEYS] };
     let value = reader.read(MAX_DEPTH)?;
     (reader.rest == [STOP]).then_some(value)
 }
@@ -159,6 +181,7 @@ const KEYS: usize = 32;
 struct Reader<'a, 'py> {
     py: Python<'py>,
     rest: &'a [u8],
+    beside: Beside<'a>,
     /// Keys read before, with their bytes: the dictionaries of a list mostly have the same ones, and an object that is
     /// used again need not be made, nor its hash computed.
     keys: [Option<(&'a [u8], Bound<'py, PyAny>)>; KEYS],
@@ -180,6 +203,9 @@ impl<'a, 'py> Reader<'a, 'py> {
                 self.rest = &self.rest[1..];
                 let items = self.items(TUPLE, depth - 1)?;
                 PyTuple::new(self.py, items).ok().map(Bound::into_any)
+            }
+            [SHORT_STRING, 5, b'n', ..] if arrays::is_next(self.rest) => {
+                arrays::read(self.py, &mut self.rest, &mut self.beside)
             }
             _ => read_scalar(self.py, &mut self.rest),
         }
@@ -228,7 +254,7 @@ impl<'a, 'py> Reader<'a, 'py> {
     }
 }
 
-fn read_scalar<'py>(py: Python<'py>, rest: &mut &[u8]) -> Option<Bound<'py, PyAny>> {
+pub fn read_scalar<'py>(py: Python<'py>, rest: &mut &[u8]) -> Option<Bound<'py, PyAny>> {
     let (&code, after) = rest.split_first()?;
     *rest = after;
     match code {
@@ -266,13 +292,13 @@ fn string<'py>(py: Python<'py>, bytes: &[u8]) -> Option<Bound<'py, PyAny>> {
     std::str::from_utf8(bytes).ok().map(|text| PyString::new(py, text).into_any())
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+pub fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (head, tail) = rest.split_first_chunk::<N>()?;
     *rest = tail;
     Some(*head)
 }
 
-fn take_bytes<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+pub fn take_bytes<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (head, tail) = rest.split_at_checked(length)?;
     *rest = tail;
     Some(head)

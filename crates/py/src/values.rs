@@ -94,7 +94,7 @@ fn pickle(py: Python<'_>) -> PyResult<&Pickle> {
 
 /// Append the encoding of a value.
 pub fn encode(value: &Bound<'_, PyAny>, root: Root, out: &mut Out) -> PyResult<()> {
-    if scalar::write(value, &mut out.bytes) {
+    if scalar::write(value, &mut out.bytes, &mut out.buffers) {
         return Ok(());
     }
     let py = value.py();
@@ -162,7 +162,7 @@ pub fn decode<'py>(py: Python<'py>, payload: &[u8]) -> PyResult<Bound<'py, PyAny
 
 /// The value of an encoding that is in a payload, whose parts it may refer to.
 pub fn decode_part<'py>(py: Python<'py>, payload: &[u8], bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    if let Some(value) = scalar::read(py, bytes) {
+    if let Some(value) = scalar::read(py, bytes, payload) {
         return Ok(value);
     }
     let loads = pickle(py)?.loads.bind(py);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.errors._base import PacelineError
-from paceline.errors._wording import amount, how_it_ended, memory_ran_out, task_name
+from paceline.errors._wording import amount, how_it_ended, how_it_was_lost, task_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,14 +46,9 @@ class ActorDied(PacelineError):
         self.signal = signal
         self.exit_code = exit_code
         self.out_of_memory = out_of_memory
-        memory = memory_ran_out(out_of_memory)
-        if why:
-            how = f"is gone: {why}"
-        elif node_lost:
-            how = f"was lost with its node {node or 'unknown'}"
-        else:
-            ending = "a call ran too long and did not stop" if timed_out else how_it_ended(signal, exit_code)
-            how = f"died with slot {slot}{f' on {node}' if node else ''}: {ending}{memory}"
+        ending = "a call ran too long and did not stop" if timed_out else how_it_ended(signal, exit_code)
+        lost = how_it_was_lost(node_lost, slot, node, ending, out_of_memory)
+        how = f"is gone: {why}" if why else lost
         begun = "it had begun, and is not run again" if ran else "it had not begun"
         super().__init__(
             f"{task_name(task, function)} ended with its actor, which {how}; {begun}",

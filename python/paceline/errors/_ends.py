@@ -8,6 +8,7 @@ from paceline.errors._wording import (
     after_attempts,
     amount,
     how_it_ended,
+    how_it_was_lost,
     memory_ran_out,
     signal_name,
     task_name,
@@ -181,12 +182,8 @@ class GroupLost(PacelineError):
         self.exit_code = exit_code
         self.out_of_memory = out_of_memory
         self.node_lost = node_lost
-        memory = memory_ran_out(out_of_memory)
-        if node_lost:
-            how = f"was lost with its node {node or 'unknown'}"
-        else:
-            ending = "it ran too long and did not stop" if timed_out else how_it_ended(signal, exit_code)
-            how = f"died with slot {slot}{f' on {node}' if node else ''}: {ending}{memory}"
+        ending = "it ran too long and did not stop" if timed_out else how_it_ended(signal, exit_code)
+        how = how_it_was_lost(node_lost, slot, node, ending, out_of_memory)
         super().__init__(
             f"{task_name(task, function)} ended with its group: rank {rank} of {size} {how}",
             hint="a group is lost as a whole; open another with pl.group(...), and go on from what was saved",

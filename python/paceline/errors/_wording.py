@@ -36,6 +36,13 @@ def how_it_ended(signal: int | None, exit_code: int | None) -> str:
     return "lost for an unknown reason"
 
 
+def how_it_was_lost(node_lost: bool, slot: int, node: str, ending: str, out_of_memory: str) -> str:
+    """What became of something that lived in a slot."""
+    if node_lost:
+        return f"was lost with its node {node or 'unknown'}"
+    return f"died with slot {slot}{f' on {node}' if node else ''}: {ending}{memory_ran_out(out_of_memory)}"
+
+
 def signal_name(number: int) -> str:
     import signal
 

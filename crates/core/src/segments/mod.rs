@@ -12,6 +12,7 @@
 //! * SG-4: a range is lent to a link at most once at a time: who has got it twice would see its own writes.
 //! * SG-5: a link knows at most [`MOST_KNOWN`] segments, and only of those can it be lent something.
 //! * SG-6: a segment that nobody has used for [`KEEP`] is given up.
+//! * SG-7: a segment has ranges of one [`Use`] only, so that small buffers never stand in the way of large ones.
 
 mod borrow;
 #[cfg(test)]
@@ -37,6 +38,18 @@ pub const KEEP: Duration = Duration::from_secs(10);
 /// The first segment has this size, each further one twice as much, up to the largest; one buffer may need more.
 const FIRST: u64 = 64 << 20;
 const LARGEST: u64 = 1 << 30;
+
+/// The same for buffers that are copied on arrival.
+const FIRST_COPIED: u64 = 4 << 20;
+
+/// What a receiver does with a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// It is copied on arrival.
+    Copied,
+    /// It is the buffer.
+    Mapped,
+}
 
 /// A segment, by a number that is never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -81,6 +94,7 @@ pub struct Arena {
 
 struct Segment {
     size: u64,
+    usage: Use,
     /// Free room by its offset; neighbours are joined.
     free: BTreeMap<u64, u64>,
     ranges: BTreeMap<u64, Range>,
@@ -104,10 +118,11 @@ struct Link {
 
 impl Arena {
     /// Room for so many bytes in the segments that there are. It is the caller's until [`Arena::release`].
-    pub fn place(&mut self, now: Tick, length: u64) -> Option<Spot> {
+    pub fn place(&mut self, now: Tick, length: u64, usage: Use) -> Option<Spot> {
         let length = whole_pages(length);
+        let fits = |segment: &Segment| !segment.closing && segment.usage == usage;
         // The oldest first: what is not needed any more is then idle, and can go (SG-6).
-        for (id, segment) in self.segments.iter_mut().filter(|(_, segment)| !segment.closing) {
+        for (id, segment) in self.segments.iter_mut().filter(|(_, segment)| fits(segment)) {
             // The lowest first: it is the likeliest to have been written before, so that its pages are there.
             let Some((&offset, &room)) = segment.free.iter().find(|(_, room)| **room >= length) else {
                 continue;
@@ -124,17 +139,23 @@ impl Arena {
     }
 
     /// How large a segment to make for a buffer that found no room.
-    pub fn next_size(&self, length: u64) -> u64 {
-        let open = self.segments.values().filter(|segment| !segment.closing).count().min(8);
-        whole_pages(length).max((FIRST << open).min(LARGEST))
+    pub fn next_size(&self, length: u64, usage: Use) -> u64 {
+        let open = |segment: &&Segment| !segment.closing && segment.usage == usage;
+        let open = self.segments.values().filter(open).count().min(8);
+        let first = match usage {
+            Use::Copied => FIRST_COPIED,
+            Use::Mapped => FIRST,
+        };
+        whole_pages(length).max((first << open).min(LARGEST))
     }
 
     /// A segment was made.
-    pub fn add(&mut self, now: Tick, size: u64) -> SegmentId {
+    pub fn add(&mut self, now: Tick, size: u64, usage: Use) -> SegmentId {
         let id = SegmentId(self.made);
         self.made += 1;
         let free = BTreeMap::from([(0, size)]);
-        let segment = Segment { size, free, ranges: BTreeMap::new(), closing: false, used: now };
+        let ranges = BTreeMap::new();
+        let segment = Segment { size, usage, free, ranges, closing: false, used: now };
         self.segments.insert(id, segment);
         id
     }

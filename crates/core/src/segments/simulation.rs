@@ -56,15 +56,16 @@ impl World {
 
     fn write(&mut self, random: &mut Random) {
         let length = (1 + random.below(40)) * PAGE / 2;
-        let spot = self.arena.place(self.now, length).or_else(|| {
+        let usage = if random.below(2) == 0 { Use::Copied } else { Use::Mapped };
+        let spot = self.arena.place(self.now, length, usage).or_else(|| {
             if self.sizes.len() > 70 {
                 return None;
             }
             // Small ones, so that everything that has to do with many of them happens.
             let size = whole_pages(length).max(32 * PAGE);
-            let id = self.arena.add(self.now, size);
+            let id = self.arena.add(self.now, size, usage);
             self.sizes.insert(id, size);
-            self.arena.place(self.now, length)
+            self.arena.place(self.now, length, usage)
         });
         if let Some(spot) = spot {
             self.written += 1;

@@ -1,5 +1,6 @@
 //! One link's part in it: what it lends, what it is lent, and what both ends say of that.
 
+use super::LARGE;
 use super::memory::{Read, Written};
 use super::part::Part;
 use super::store::{Store, parted};
@@ -114,6 +115,10 @@ impl Exchange {
     fn range(&self, entry: &Segment) -> Result<Part, Error> {
         let spot = Spot { segment: SegmentId(entry.segment), offset: entry.offset };
         let range = self.wire.on_range(spot, entry.length).map_err(|_| WRONG)?;
+        if entry.length < LARGE as u64 {
+            // It is copied by whoever wants to have it.
+            range.leave();
+        }
         Ok(Part::lent(range, entry.length as usize))
     }
 

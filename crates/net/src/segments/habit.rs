@@ -1,24 +1,23 @@
 //! What becomes of large buffers that arrive: whether they are mostly overwritten.
 //!
 //! A page of a copy-on-write mapping that is written costs several times as much as one of a plain copy into large pages.
-//! So it is looked at, when a large range is returned, whether its pages were written. Where that is the habit, those that
-//! come next are copied as they are taken; now and then one is not, to see whether it still is.
+//! So it is looked at, when a large range is returned, whether its pages were written. After one that was, those that come
+//! next are copied as they are taken. That a copy was written to shows if it holds something else afterwards; if a number of
+//! them do not, one is mapped again, to see.
 
 use super::store::Store;
 use crate::kept::Kept;
 use rustix::fd::AsFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Only of these is it worth to know: smaller ones have no large pages.
 pub(super) const WORTH: usize = 4 << 20;
 
 /// Pages that are looked at.
 const SAMPLES: usize = 8;
-/// So many in a row make a habit, and as many unmake it.
-const HABIT: u32 = 2;
-/// Of so many that are copied one is not.
-const DOUBT: u32 = 16;
+/// After so many copies of which nobody knows whether they were written to, one is mapped.
+const DOUBT: u32 = 15;
 
 /// What the kernel says of a page.
 const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
@@ -26,7 +25,9 @@ const OF_A_FILE: u64 = 1 << 61;
 
 #[derive(Default)]
 pub(super) struct Habit {
-    overwritten: AtomicU32,
+    /// What was mapped last was overwritten.
+    overwrites: AtomicBool,
+    /// Copies since the last of which it is known.
     copied: AtomicU32,
     pages: OnceLock<Option<Kept>>,
 }
@@ -35,8 +36,13 @@ impl Habit {
     /// Whether a buffer of this length is better copied at once.
     pub fn copies(&self, length: usize) -> bool {
         length >= WORTH
-            && self.overwritten.load(Ordering::Relaxed) >= HABIT
-            && self.copied.fetch_add(1, Ordering::Relaxed) % DOUBT != DOUBT - 1
+            && self.overwrites.load(Ordering::Relaxed)
+            && self.copied.fetch_add(1, Ordering::Relaxed) < DOUBT
+    }
+
+    /// A copy was overwritten.
+    pub fn confirm(&self) {
+        self.copied.store(0, Ordering::Relaxed);
     }
 
     /// A mapped range is about to be returned.
@@ -46,10 +52,8 @@ impl Habit {
         }
         let step = length / SAMPLES;
         let written = (0..SAMPLES).filter(|sample| self.is_written(begin as usize + sample * step)).count();
-        let before = self.overwritten.load(Ordering::Relaxed);
-        let after =
-            if written > SAMPLES / 2 { (before + 1).min(2 * HABIT) } else { before.saturating_sub(1) };
-        self.overwritten.store(after, Ordering::Relaxed);
+        self.overwrites.store(written > SAMPLES / 2, Ordering::Relaxed);
+        self.copied.store(0, Ordering::Relaxed);
     }
 
     /// Whether the page at this address is there and the process's own, not the segment's.
@@ -64,6 +68,27 @@ impl Habit {
         let entry = u64::from_le_bytes(entry);
         let (is_there, is_of_a_file) = ((entry & PRESENT_OR_SWAPPED) != 0, (entry & OF_A_FILE) != 0);
         is_there && !is_of_a_file
+    }
+}
+
+/// Some words of a buffer.
+pub(super) struct Sampled([u64; SAMPLES]);
+
+impl Sampled {
+    /// Of a buffer of at least [`WORTH`].
+    pub fn of(bytes: &[u8]) -> Sampled {
+        let step = bytes.len() / SAMPLES;
+        Sampled(std::array::from_fn(|sample| {
+            // Neither the first nor the last of a piece: those are the likeliest to be written alone.
+            let begin = sample * step + step / 2;
+            bytes[begin..begin + 8].try_into().map_or(0, u64::from_ne_bytes)
+        }))
+    }
+
+    /// Whether most of them are others now.
+    pub fn were_overwritten(&self, bytes: &[u8]) -> bool {
+        let now = Sampled::of(bytes);
+        self.0.iter().zip(&now.0).filter(|(before, now)| before != now).count() > SAMPLES / 2
     }
 }
 

@@ -7,7 +7,7 @@ use crate::kept::Kept;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::io;
 
@@ -41,6 +41,32 @@ impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: whoever has a pointer into it has a share of its owner, too.
         let _ = unsafe { munmap(self.begin.cast::<c_void>(), self.size) };
+    }
+}
+
+/// Memory of this process alone, of large pages where there are such.
+pub(super) struct Anonymous {
+    map: Map,
+}
+
+impl Anonymous {
+    pub fn make(size: usize) -> io::Result<Anonymous> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, where the kernel likes; the advice changes nothing of what is in it.
+        let begin = unsafe {
+            let begin = mmap_anonymous(std::ptr::null_mut(), size, access, MapFlags::PRIVATE)?;
+            let _ = madvise(begin, size, Advice::LinuxHugepage);
+            begin
+        };
+        Ok(Anonymous { map: Map { begin: begin.cast(), size } })
+    }
+
+    pub fn begin(&self) -> *mut u8 {
+        self.map.begin
+    }
+
+    pub fn size(&self) -> usize {
+        self.map.size
     }
 }
 

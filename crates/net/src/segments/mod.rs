@@ -7,6 +7,7 @@
 //! * SM-2: the locks in here are the last that anybody takes, and nobody waits under them.
 //! * SM-3: who cannot take segments, for want of descriptors or mappings, says so, and gets the bytes over its link.
 
+mod blocks;
 mod copy;
 mod descriptors;
 mod exchange;
@@ -27,6 +28,10 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Buffers from here on travel outside of payloads.
+pub const APART: usize = 16 << 10;
+
+/// Buffers from here on stay where they have arrived. Smaller ones are copied then, which takes less time than to have
+/// their pages put in order again.
 pub const LARGE: usize = 128 << 10;
 
 /// How often this process has forked.

@@ -1,11 +1,12 @@
 //! Large buffers that belong to a payload without being in it.
 
+use super::LARGE;
+use super::blocks::Block;
 use super::copy;
-use super::habit::{WORTH, habit};
+use super::habit::{Sampled, WORTH, habit};
 use super::memory::Written;
 use super::store::Store;
 use super::wire::Range;
-use crate::link::large_pages;
 use paceline_core::segments::Spot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,8 @@ enum Memory {
     Lent(Range, usize),
     /// Our own.
     Heap(Heap),
+    /// A copy of what was lent to us.
+    Copied(Copied),
 }
 
 impl Part {
@@ -63,6 +66,7 @@ impl Part {
             Memory::Own(own) => own.length,
             Memory::Lent(_, length) => *length,
             Memory::Heap(heap) => heap.length,
+            Memory::Copied(copied) => copied.length,
         }
     }
 
@@ -73,12 +77,16 @@ impl Part {
     /// The same in memory of our own.
     fn copy(&self) -> Arc<Part> {
         let bytes = self.bytes();
-        let mut copy = Vec::with_capacity(bytes.len());
-        if bytes.len() >= WORTH {
-            large_pages(copy.spare_capacity_mut());
-        }
-        copy.extend_from_slice(bytes);
-        Arc::new(Part::heap(copy))
+        let block = if bytes.len() >= WORTH { Block::new(bytes.len()) } else { None };
+        Arc::new(match block {
+            Some(block) => {
+                // SAFETY: as much memory, which is ours alone.
+                unsafe { copy::past_caches(bytes, block.begin()) };
+                let (length, sampled) = (bytes.len(), Sampled::of(bytes));
+                Part::new(Memory::Copied(Copied { block, length, sampled }))
+            }
+            None => Part::heap(bytes.to_vec()),
+        })
     }
 
     fn begin(&self) -> *mut u8 {
@@ -86,7 +94,27 @@ impl Part {
             Memory::Own(own) => own.begin(),
             Memory::Lent(range, _) => range.begin(),
             Memory::Heap(heap) => heap.begin,
+            Memory::Copied(copied) => copied.block.begin(),
         }
+    }
+
+    /// Whether everybody who asks gets a copy. Then nobody ever writes to it, and its bytes are those that were sent.
+    pub fn is_copied(&self) -> bool {
+        match &self.memory {
+            Memory::Own(_) => true,
+            Memory::Lent(_, length) => *length < LARGE,
+            Memory::Heap(_) | Memory::Copied(_) => false,
+        }
+    }
+
+    /// Copy what is in it to memory of as many bytes.
+    ///
+    /// # Safety
+    ///
+    /// There is that memory, and nobody else uses it meanwhile.
+    pub unsafe fn copy_to(&self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { copy::small(self.bytes(), to) };
     }
 
     /// What is in it.
@@ -144,6 +172,22 @@ unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
 
+struct Copied {
+    block: Block,
+    length: usize,
+    sampled: Sampled,
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        // SAFETY: as much memory, which nobody looks at any more.
+        let bytes = unsafe { std::slice::from_raw_parts(self.block.begin(), self.length) };
+        if self.sampled.were_overwritten(bytes) {
+            self.block.store().habit.confirm();
+        }
+    }
+}
+
 /// A buffer to read and write, which nobody else sees.
 pub struct View {
     part: Arc<Part>,
@@ -152,7 +196,7 @@ pub struct View {
 impl View {
     /// The part itself for who asks first. Others get a copy, and so does who asks for what may be sent again.
     pub fn of(part: &Arc<Part>) -> View {
-        let first = part.own().is_none() && !part.taken.swap(true, Ordering::SeqCst);
+        let first = !part.is_copied() && !part.taken.swap(true, Ordering::SeqCst);
         match &part.memory {
             Memory::Lent(range, length) if first && habit().copies(*length) => {
                 let copy = part.copy();

@@ -1,5 +1,7 @@
 //! A process's segments, and its payloads that have parts outside of them.
 
+use super::LARGE;
+use super::blocks::Blocks;
 use super::habit::Habit;
 use super::keeper::Keeper;
 use super::memory::Written;
@@ -9,7 +11,7 @@ use crate::clock;
 use crate::kept::Kept;
 use bytes::Bytes;
 use paceline_core::Tick;
-use paceline_core::segments::{Arena, Effect, Lent, LinkId, SegmentId, Spot};
+use paceline_core::segments::{Arena, Effect, Lent, LinkId, SegmentId, Spot, Use};
 use paceline_proto::parts::{Parted, is_parted};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -22,6 +24,7 @@ pub(super) struct Store {
     numbers: AtomicU64,
     pub keeper: Keeper,
     pub habit: Habit,
+    pub blocks: Blocks,
     /// Descriptors for when there are no others left.
     reserve: Mutex<Vec<Kept>>,
 }
@@ -72,6 +75,7 @@ impl Store {
             numbers: AtomicU64::new(1),
             keeper: Keeper::default(),
             habit: Habit::default(),
+            blocks: Blocks::default(),
             reserve: Mutex::new(reserve()),
         }));
         let null = std::ptr::null_mut();
@@ -98,24 +102,25 @@ impl Store {
 
     /// Room in a segment. None: there is none to be had.
     pub fn place(&'static self, length: usize) -> Option<Own> {
+        let usage = if length < LARGE { Use::Copied } else { Use::Mapped };
         let mut segments = self.segments.lock();
-        let spot = match segments.arena.place(now(), length as u64) {
+        let spot = match segments.arena.place(now(), length as u64, usage) {
             Some(spot) => spot,
             None => {
-                self.grow(&mut segments, length)?;
-                segments.arena.place(now(), length as u64)?
+                self.grow(&mut segments, length, usage)?;
+                segments.arena.place(now(), length as u64, usage)?
             }
         };
         let memory = segments.memory.get(&spot.segment)?.clone();
         Some(Own { store: self, memory, spot, length })
     }
 
-    fn grow(&'static self, segments: &mut Segments, length: usize) -> Option<()> {
-        let size = segments.arena.next_size(length as u64);
+    fn grow(&'static self, segments: &mut Segments, length: usize, usage: Use) -> Option<()> {
+        let size = segments.arena.next_size(length as u64, usage);
         let made = Written::make(size as usize);
         match made {
             Ok(memory) => {
-                let id = segments.arena.add(now(), size);
+                let id = segments.arena.add(now(), size, usage);
                 segments.memory.insert(id, Arc::new(memory));
                 self.keeper.trim();
                 Some(())
@@ -165,13 +170,14 @@ impl Store {
         known
     }
 
-    /// Give up segments that were idle for long. Says whether any are left.
+    /// Give up memory that was idle for long. Says whether any is left.
     pub fn trim(&self) -> bool {
+        let blocks = self.blocks.trim();
         let mut segments = self.segments.lock();
         let Segments { arena, effects, .. } = &mut *segments;
         let left = arena.trim(now(), effects);
         self.perform(segments);
-        left
+        left || blocks
     }
 
     fn perform(&self, mut segments: MutexGuard<'_, Segments>) {

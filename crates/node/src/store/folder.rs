@@ -23,9 +23,9 @@ pub(super) fn create(path: &Path) -> io::Result<OwnedFd> {
     let new = path.with_file_name(format!("new-{name}"));
     let make = |path: &Path| DirBuilder::new().mode(0o700).create(path);
     make(&new)?;
-    make(&new.join("cache"))?;
-    make(&new.join("clients"))?;
-    make(&new.join("left"))?;
+    for part in ["cache", "clients", "gone", "left"] {
+        make(&new.join(part))?;
+    }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let lock = open(new.join(LOCK), flags, Mode::RUSR | Mode::WUSR)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;

@@ -87,11 +87,12 @@ pub(super) fn keep(shared: &Shared, going: Going) {
             }
         }
         let bytes = files.values().map(|laid| laid.stamp.length).sum();
+        let path = shared.base.join("left").join(going.path.file_name().unwrap_or_default());
         let mut state = shared.state.lock();
-        if state.closed {
+        if state.closed || fs::rename(&going.path, &path).is_err() {
             return;
         }
-        state.left.push(Left { path: going.path, files, bytes });
+        state.left.push(Left { path, files, bytes });
         while state.left.len() > MOST || state.left.iter().map(|left| left.bytes).sum::<u64>() > MOST_BYTES {
             over.push(state.left.remove(0).path);
         }

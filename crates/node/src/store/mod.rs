@@ -174,7 +174,7 @@ impl Shared {
 
     fn set_aside(&self, client: ClientId, state: &mut State) -> Option<PathBuf> {
         state.opened += 1;
-        let aside = self.base.join("left").join(state.opened.to_string());
+        let aside = self.base.join("gone").join(state.opened.to_string());
         std::fs::rename(self.of_client(client), &aside).ok().map(|()| aside)
     }
 }
