@@ -18,12 +18,14 @@ pub(super) struct Sites {
     cluster: bool,
     /// From nodes to clients, and back.
     pairs: BTreeMap<(usize, usize), Pair>,
-    /// Bytes on their way to a site; from a client that says so if they do not get through.
-    transfers: VecDeque<(usize, ObjectId, Option<(usize, usize)>)>,
+    transfers: VecDeque<Transfer>,
     spilling: VecDeque<(usize, ObjectId)>,
     /// Objects whose bytes once did not get through.
     pub failed: BTreeSet<ObjectId>,
 }
+
+/// Bytes on their way to a site; from which client to which node, if the client says so should they not get through.
+type Transfer = (usize, ObjectId, Option<(usize, usize)>);
 
 #[derive(Default)]
 struct Pair {
