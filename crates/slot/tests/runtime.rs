@@ -138,21 +138,45 @@ fn a_call_that_comes_and_is_withdrawn_in_one_breath_is_answered() {
 
 #[test]
 fn a_reply_does_not_wait_for_the_long_call_behind_it() {
-    let mut delays: Vec<Duration> = (0..9)
-        .map(|_| {
-            let (runtime, mut client) = start(None);
-            client.send(&run([1, 2]));
-            let first = claim(&runtime, None);
-            let second = claim(&runtime, done(&first));
-            let began = Instant::now();
-            // The main thread is in the second call now; only the companion can send.
-            assert_eq!(second.seq, Seq(2));
-            assert_eq!(statuses(&client.replies()), [(1, Status::Value)]);
-            began.elapsed()
-        })
-        .collect();
-    delays.sort();
-    assert!(delays[4] < Duration::from_millis(2), "{delays:?}");
+    let delay = || {
+        let (runtime, mut client) = start(None);
+        client.send(&run([1, 2]));
+        let first = claim(&runtime, None);
+        let second = claim(&runtime, done(&first));
+        let began = Instant::now();
+        // The main thread is in the second call now; only the companion can send.
+        assert_eq!(second.seq, Seq(2));
+        assert_eq!(statuses(&client.replies()), [(1, Status::Value)]);
+        began.elapsed()
+    };
+    // On a machine that is busy with other things every thread wakes late. So it is measured beside one that has nothing
+    // to do with a slot, and a few times over.
+    let mut seen = Vec::new();
+    for _ in 0..8 {
+        let (delays, wakes): (Vec<_>, Vec<_>) = (0..9).map(|_| (delay(), wake_of_another_thread())).unzip();
+        let (delay, wake) = (median(delays), median(wakes));
+        if delay < Duration::from_millis(2) + wake {
+            return;
+        }
+        seen.push((delay, wake));
+    }
+    panic!("replies, and another thread's words: {seen:?}");
+}
+
+/// How long it takes until the word of a thread is there that sleeps for as long as a reply waits.
+fn wake_of_another_thread() -> Duration {
+    let (sender, word) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let began = Instant::now();
+        std::thread::sleep(Duration::from_micros(200));
+        sender.send(began)
+    });
+    word.recv_timeout(Duration::from_secs(10)).unwrap().elapsed()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
 }
 
 #[test]
