@@ -272,6 +272,10 @@ impl Companion {
     }
 
     fn on_detach(&self, state: &mut State, lease: LeaseId) {
+        if state.core.lease().is_some_and(|own| own != lease) {
+            // A guest's that never came, or a word that came twice. What the page says is of our own lease.
+            return;
+        }
         if state.core.lease() == Some(lease) {
             state.core.detach(lease);
             state.link = None;

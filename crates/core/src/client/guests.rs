@@ -177,6 +177,10 @@ impl<Ticket: Clone> Client<Ticket> {
             let earlier = self.leases[key.0].id;
             self.on_ended(now, earlier, &Death::of_lost_node(), out);
         }
+        if !self.guests.visits.contains_key(&actor) {
+            // That was the last of it, and the head has been told (GC-2).
+            return;
+        }
         let mut granted = Lease::new(now, lease, node, slot, queue, secret);
         (granted.kind, granted.guest) = (Kind::Once, true);
         self.on_granted(now, granted, out);

@@ -32,6 +32,10 @@ impl Sim {
                 self.flush(process);
             }
             let entry = &mut self.processes[process];
+            if entry.busy.is_some() {
+                // A call that went on beside others was stopped by what came in, and another one has begun already.
+                return;
+            }
             let Some((guest, call)) = entry.next_call() else {
                 entry.companion_serves = false;
                 return;

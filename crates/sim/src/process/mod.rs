@@ -288,6 +288,10 @@ impl Sim {
 
     pub(crate) fn slot_detaches(&mut self, process: usize, lease: LeaseId) {
         let entry = &mut self.processes[process];
+        if entry.core.lease().is_some_and(|own| own != lease) {
+            // A guest's that never came, or a word that came twice. What the page says is of its own lease.
+            return;
+        }
         if entry.core.lease() == Some(lease) {
             entry.core.detach(lease);
             entry.exits |= !entry.beside.is_empty();

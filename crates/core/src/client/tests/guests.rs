@@ -136,3 +136,17 @@ fn owners_say_where_their_actor_is_and_that_it_is_gone() {
     let again = bench.handle(Event::HeadUp);
     assert!(!again.iter().any(|it| said(std::slice::from_ref(it)).is_some()), "GC-3: {again:?}");
 }
+
+#[test]
+fn a_visit_that_ends_with_its_earlier_lease_takes_no_other() {
+    let mut bench = visiting(1);
+    leave(&mut bench);
+    // The end of the first lease was lost; of its call nobody knows whether it ran.
+    let out = let_in(&mut bench, 2);
+    assert_eq!(gone(&out), [(1, true)]);
+    assert!(out.contains(&stays(false)), "GC-2: {out:?}");
+    assert!(
+        !out.iter().any(|effect| matches!(effect, Effect::Open { .. })),
+        "nobody is left to use it: {out:?}"
+    );
+}
