@@ -34,6 +34,9 @@ ASYNC_GENERATOR = 0x200
 CALL: dict[str, Any] = {"wait": None, "retries": 0, "retry_on": (), "timeout": None, "priority": 0}
 CHECKPOINT = b"checkpoint"
 
+# How long an actor that is about to come back is waited for, in seconds.
+COMES_WITHIN = 10.0
+
 # What the card of an actor begins with whose owner is a Rust program.
 OF_RUST = b"R"
 
@@ -266,12 +269,25 @@ def told(about: About, timeout: float | None) -> bytes:
     return _pickle.dumps((tuple(about), timeout))
 
 
+def look_for(session: Session, name: str, within: float) -> tuple[bytes, bytes] | None:
+    """The actor of this name, as the head knows it. One that is about to come is waited for, for so long."""
+    from paceline._native import Unreached
+
+    try:
+        return session.find_actor(name, within)
+    except Unreached as error:
+        raise errors.ConnectionFailed(
+            f"the actor {name} cannot be looked for: {error.args[0]}",
+            hint="is the head running and reachable? see paceline status; then try again",
+        ) from None
+
+
 def find(name: str, cluster: Cluster | None) -> Home:
     """The actor of this name."""
     import _pickle
 
     session = (cluster or _cluster.current())._connected()
-    found = session.find_actor(name)
+    found = look_for(session, name, COMES_WITHIN)
     if found is None:
         raise errors.NoSuchActor(name)
     identity, card = found

@@ -7,6 +7,7 @@ made the actor is one of them.
 
 * DA-1: the record is all that the actor is built from; nothing of its maker is needed again.
 * DA-2: the program ends with the actor, and the actor with the program.
+* DA-3: the loss of a node is made good whatever `restarts` says, be it the program's or the actor's.
 """
 
 from __future__ import annotations
@@ -45,24 +46,35 @@ def create(
     import time
 
     from paceline import errors
+    from paceline._actor_home import look_for
     from paceline._pickling import dumps
 
     name = options["name"]
-    if session.find_actor(name, 0.0) is not None:
+    if look_for(session, name, 0.0) is not None:
         raise errors.ActorRefused(f"an actor of the name {name} is there already: give this one another name")
     identity = os.urandom(16)
     call = dumps((args, kwargs), "call")
     pool = {"restarts": options["restarts"], **_needs(options)}
-    session.submit_program(
-        PREFIX + name,
-        ["{python}", "-m", "paceline._detached"],
-        directory=os.getcwd(),
-        variables=[],
-        input=_pickle.dumps((list(sys.path), name, identity, payload, shown, call, pool, about)),
-        restarts=RESTARTS,
-    )
+
+    def submit() -> None:
+        session.submit_program(
+            PREFIX + name,
+            ["{python}", "-m", "paceline._detached"],
+            directory=os.getcwd(),
+            variables=[],
+            input=_pickle.dumps((list(sys.path), name, identity, payload, shown, call, pool, about)),
+            restarts=RESTARTS,
+        )
+
+    try:
+        submit()
+    except errors.ActorRefused:
+        # The program of an earlier one of this name may be about to end, as that has; or somebody else's to come.
+        if look_for(session, name, START) is not None:
+            raise
+        submit()
     began = time.monotonic()
-    found = session.find_actor(name, START)
+    found = look_for(session, name, START)
     # If it is gone already, it has failed, and the first call says how.
     late = found is None and time.monotonic() - began >= START
     if late or (found is not None and found[0] != identity):
@@ -91,7 +103,7 @@ def main() -> None:
 
     with pl.connect() as cluster:
         session = cluster._connected()
-        pool = session.pool(1, eager=True, once=True, **pool_options)
+        pool = session.pool(1, eager=True, once=True, outlives_nodes=True, **pool_options)
         pool.prepare(payload, shown, args, kwargs)
         try:
             pool.host(identity, name=name, about=about, program=PREFIX + name)

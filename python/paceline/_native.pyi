@@ -360,6 +360,7 @@ class Session:
         eager: bool,
         once: bool = False,
         restarts: int | None = None,
+        outlives_nodes: bool = False,
         calls_per_slot: int | None = None,
         history: int = 256_000_000,
         cpus: float,
@@ -373,7 +374,7 @@ class Session:
 
         With `eager` all are asked for now and kept, else as calls need them, kept once there. With `once` calls run at
         most once, in the order they were submitted, and `size` is 1. `restarts` deaths of slots are made good (None:
-        all), `calls_per_slot` calls use a slot up.
+        all), and with `outlives_nodes` those by the loss of a node do not count; `calls_per_slot` calls use a slot up.
         """
     def set_standing(self, weight: int, priority: int) -> None:
         """How much this program counts when there is not enough for all."""

@@ -15,7 +15,7 @@ import pytest
 
 from paceline._cli import program
 from support.daemons import Commands, Told
-from support.processes import processes_of
+from support.processes import is_dead, processes_of
 from support.waiting import wait_until
 
 # Soon enough for tests: a node without its head ends such work after four seconds, and the head waits a beat more.
@@ -80,13 +80,6 @@ class Marks:
         wait_until(lambda: self.started() - but, "the program to begin", 20)
         [one] = self.started() - but
         return one
-
-
-def is_dead(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
 
 
 def test_a_program_uses_the_cluster_that_runs_it(paceline: Commands, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const JOURNAL_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is asked again for an actor that is about to come.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// And if it says nothing: the question may be lost with a link.
+const ASK_SILENT: Duration = Duration::from_millis(500);
 
 /// An actor that was found by its name, and what its owner says of it.
 pub type Found = (ActorId, Vec<u8>);
@@ -111,7 +113,8 @@ impl Session {
 
     /// The actor of this name. One that is about to come is waited for, for so long.
     pub fn find_actor(&self, name: &str, within: Duration) -> Result<Option<Found>, String> {
-        let until = Instant::now() + within;
+        let began = Instant::now();
+        let mut heard = began;
         loop {
             if self.shared.closed() {
                 return Err("the cluster is closed".into());
@@ -126,11 +129,15 @@ impl Session {
                 state.inner.say(&ClientToHead::Find { number, name: name.to_owned() });
                 number
             };
-            let Ok((found, comes)) = answer.recv_timeout(ANSWER_LIMIT) else {
+            let Ok((found, comes)) = answer.recv_timeout(ASK_SILENT) else {
                 self.shared.state.lock().inner.actors.finding.retain(|(asked, _)| *asked != number);
-                return Err("the head does not answer".into());
+                if heard.elapsed() >= ANSWER_LIMIT.max(within) {
+                    return Err("the head does not answer".into());
+                }
+                continue;
             };
-            if found.is_some() || !comes || Instant::now() >= until {
+            heard = Instant::now();
+            if found.is_some() || !comes || began.elapsed() >= within {
                 return Ok(found);
             }
             std::thread::sleep(ASK_AGAIN);

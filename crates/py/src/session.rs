@@ -255,7 +255,7 @@ impl Session {
         Ok(Group::new(self.inner.clone(), self.inner.open_group(size, needs, self.own_program(env), rule)))
     }
 
-    #[pyo3(signature = (size, *, eager, once=false, restarts=None, calls_per_slot=None, history=256_000_000, cpus, gpus, memory, resources, placement, env=vec![]))]
+    #[pyo3(signature = (size, *, eager, once=false, restarts=None, outlives_nodes=false, calls_per_slot=None, history=256_000_000, cpus, gpus, memory, resources, placement, env=vec![]))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn pool(
         &self,
@@ -263,6 +263,7 @@ impl Session {
         eager: bool,
         once: bool,
         restarts: Option<u32>,
+        outlives_nodes: bool,
         calls_per_slot: Option<u32>,
         history: usize,
         cpus: f64,
@@ -279,7 +280,18 @@ impl Session {
         resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
         let rule = placement.map_or_else(Rule::default, rule);
         let program = self.own_program(env);
-        let spec = PoolSpec { size, eager, once, restarts, calls_per_slot, history, needs, program, rule };
+        let spec = PoolSpec {
+            size,
+            eager,
+            once,
+            restarts,
+            outlives_nodes,
+            calls_per_slot,
+            history,
+            needs,
+            program,
+            rule,
+        };
         Ok(Pool::new(self.inner.clone(), self.inner.open_pool(spec)))
     }
 

@@ -4,7 +4,7 @@ use crate::head::encoded;
 use crate::job::{Job, argument};
 use crate::link::{Data, End, Kind, LinkId, Repeat};
 use crate::news::News;
-use crate::pool::{UPDATES, standing_of};
+use crate::pool::{UPDATES, WAITS, standing_of};
 use crate::trace::{brief_from, brief_to};
 use crate::world::{Event as Happening, Machine, Sim};
 use bytes::Bytes;
@@ -171,6 +171,9 @@ impl Sim {
             Effect::Send { key, now } => self.client_sends(client, key, now),
             Effect::Finished { ticket, task, outcome } => {
                 self.note(|_| format!("{task:?} of client {client} ends: {outcome:?}"));
+                if ticket >= WAITS {
+                    return self.on_wait_ended(ticket, &outcome);
+                }
                 if ticket >= UPDATES {
                     return self.on_update_ended(ticket, &outcome);
                 }
@@ -180,6 +183,9 @@ impl Sim {
                     assert!(alone >= after, "HL-1: {task:?} is given up after {alone:?}");
                 }
                 self.check_group_lost(ticket, &outcome);
+                if matches!(outcome, Outcome::Value(_)) {
+                    self.on_pool_value(ticket, task);
+                }
                 self.ledger.on_finished(ticket, task, outcome);
             }
             Effect::Started { ticket } => {

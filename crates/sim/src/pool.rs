@@ -6,6 +6,8 @@
 //! * SP-3: a call of an actor begins at most once, and after those that were submitted before it.
 //! * SP-4: a slot that was in a pool never runs anything else.
 //! * SP-5: whoever waits for an update hears of its end once; and of a broken pool only if there is a reason.
+//! * SP-6: whoever waits for slots hears of them once, when so many are there and prepared; and who waits for the end of a
+//!   pool when it has ended.
 
 use crate::job::{Fate, Job};
 use crate::world::{Event, Sim};
@@ -16,6 +18,8 @@ use std::time::Duration;
 
 /// Tickets from this on are those of updates.
 pub(crate) const UPDATES: usize = 1 << 40;
+/// And from this on those who wait for slots, or for the end.
+pub(crate) const WAITS: usize = 1 << 41;
 
 pub(crate) struct Pool {
     client: usize,
@@ -28,6 +32,18 @@ pub(crate) struct Pool {
     spoiled: bool,
     /// The last call that began, of an actor.
     last_begun: Option<TaskId>,
+    size: u32,
+    /// How many standing calls it began with.
+    prepared: usize,
+    /// A call that has ended well, and no update was accepted since: it could have brought the state of its slot.
+    snapshot: Option<TaskId>,
+}
+
+/// Somebody who waits for so many slots of a pool, or for its end.
+pub(crate) struct Wait {
+    pool: usize,
+    slots: Option<u32>,
+    ended: bool,
 }
 
 pub(crate) struct Update {
@@ -39,6 +55,8 @@ pub(crate) struct Update {
     failures: u32,
     kills: bool,
     ended: bool,
+    /// It stands for every update up to its own.
+    cuts: bool,
 }
 
 /// The standing call that a payload is of.
@@ -64,6 +82,7 @@ impl Sim {
                 eager: self.random.percent(50),
                 once,
                 restarts: self.random.pick(&[None, None, Some(0), Some(2)]),
+                outlives_nodes: self.random.percent(30),
                 calls_per_slot: self.random.pick(&[None, None, None, Some(1), Some(7)]),
                 history: 1 << 20,
                 needs: self.random.pick(&[Resources::default(), Resources::default(), Resources::cpus(1)]),
@@ -73,6 +92,7 @@ impl Sim {
             let pool = self.open_pool(client, spec);
             for _ in 0..self.random.within(0..3) {
                 self.some_update(pool, false);
+                self.pools[pool].prepared += 1;
             }
             let lasts = self.random.span(Duration::from_millis(1)..Duration::from_millis(3_000));
             return self.after(lasts, Event::PoolEnds { pool });
@@ -82,6 +102,11 @@ impl Sim {
             if self.random.percent(25) {
                 self.some_update(pool, true);
                 continue;
+            }
+            match self.random.below(20) {
+                0 => self.wait_for_pool(pool),
+                1 | 2 => self.cut_pool(pool),
+                _ => {}
             }
             let job = self.load.job(&mut self.random);
             if !self.clients[client].core.has_room(job.size) {
@@ -94,13 +119,94 @@ impl Sim {
     pub(crate) fn open_pool(&mut self, client: usize, spec: PoolSpec) -> usize {
         self.ledger.tally.pools += 1;
         self.ledger.tally.actors += u64::from(spec.once);
-        let (once, restarts) = (spec.once, spec.restarts);
+        let (once, restarts, size) = (spec.once, spec.restarts, spec.size);
         let number = self.pools.len();
         self.note(|_| format!("client {client} opens pool {number}: {spec:?}"));
         let id = self.client_does(client, |core, out| core.open_pool(spec, out));
         let (open, finished, spoiled, last_begun) = (true, false, false, None);
-        self.pools.push(Pool { client, id, once, restarts, open, finished, spoiled, last_begun });
+        let (prepared, snapshot) = (0, None);
+        self.pools.push(Pool {
+            client,
+            id,
+            once,
+            restarts,
+            open,
+            finished,
+            spoiled,
+            last_begun,
+            size,
+            prepared,
+            snapshot,
+        });
         number
+    }
+
+    /// Somebody waits for slots of a pool, or for its end.
+    pub(crate) fn wait_for_pool(&mut self, pool: usize) {
+        let Pool { client, id, .. } = self.pools[pool];
+        let slots = self.random.pick(&[None, Some(1), Some(2), Some(9)]);
+        let ticket = WAITS + self.waits.len();
+        self.waits.push(Wait { pool, slots, ended: false });
+        self.client_does(client, |core, out| match slots {
+            Some(count) => core.pool_ready(&id, count, ticket, out),
+            None => core.pool_ended(&id, ticket, out),
+        });
+    }
+
+    /// Let the state of a slot stand for all updates so far, as the one who has the pool does with nothing in between.
+    pub(crate) fn cut_pool(&mut self, pool: usize) {
+        let Pool { client, id, prepared, snapshot, .. } = self.pools[pool];
+        let Some(after) = snapshot else { return };
+        let number = self.updates.len();
+        let call = Standing {
+            function: self.clients[client].functions[0],
+            payload: payload_of(number),
+            name: format!("cut {number}").into(),
+            replaces: None,
+        };
+        if self.clients[client].core.cut_pool(&id, after, prepared as u32, call) {
+            self.ledger.tally.cuts += 1;
+            let of = self.updates.iter().filter(|update| update.pool == pool);
+            let last = of.map(|update| update.id).max().expect("something was cut");
+            self.note(|_| format!("client {client} cuts pool {pool} up to {last:?}: {number}"));
+            let takes = Duration::from_micros(20);
+            let (key, failures, kills, ended) = (None, 0, false, true);
+            self.updates.push(Update { pool, id: last, key, takes, failures, kills, ended, cuts: true });
+        }
+    }
+
+    /// SP-6.
+    pub(crate) fn on_wait_ended(&mut self, ticket: usize, outcome: &Outcome) {
+        let number = ticket - WAITS;
+        let wait = &mut self.waits[number];
+        assert!(!std::mem::replace(&mut wait.ended, true), "SP-6: wait {number} ends twice");
+        let (slots, pool) = (wait.slots, &self.pools[wait.pool]);
+        // Those that were prepared when it ended may have got the next update in the same step.
+        let there = self.clients[pool.client].core.pool_places(&pool.id).len() as u32;
+        match (slots, outcome) {
+            (Some(slots), Outcome::Value(_)) => {
+                self.ledger.tally.ready_pools += 1;
+                let enough = there >= slots.min(pool.size);
+                assert!(enough, "SP-6: {there} of {slots} slots of pool {} are there", wait.pool);
+            }
+            (None, Outcome::Value(_)) => panic!("SP-6: pool {} has not ended", wait.pool),
+            (None, _) => {
+                self.ledger.tally.ended_pools += 1;
+                assert_eq!(there, 0, "SP-6: pool {} has ended, and has slots", wait.pool);
+            }
+            (Some(_), _) => {}
+        }
+    }
+
+    /// A call of a pool has ended well.
+    pub(crate) fn on_pool_value(&mut self, task: usize, id: TaskId) {
+        if let Some(pool) = self.ledger.entries[task].job.pool {
+            let newest =
+                self.updates.iter().filter(|update| update.pool == pool).map(|update| update.id).max();
+            if newest.is_none_or(|newest| newest < id) {
+                self.pools[pool].snapshot = Some(id);
+            }
+        }
     }
 
     fn some_update(&mut self, pool: usize, waits: bool) {
@@ -134,7 +240,9 @@ impl Sim {
             name: format!("update {number}").into(),
             replaces: key.map(|key| Bytes::from(vec![key])),
         };
-        self.updates.push(Update { pool, id: TaskId(0), key, takes, failures, kills, ended: !waits });
+        let (ended, cuts) = (!waits, false);
+        self.pools[pool].snapshot = None;
+        self.updates.push(Update { pool, id: TaskId(0), key, takes, failures, kills, ended, cuts });
         let ticket = waits.then_some(UPDATES + number);
         let now = self.now;
         let mut effects = Vec::new();
@@ -184,6 +292,8 @@ impl Sim {
         }
         let waits = self.updates.iter().position(|update| update.pool == pool && !update.ended);
         assert_eq!(waits, None, "SP-5: somebody waits for an update of a pool that is closed");
+        let waits = self.waits.iter().position(|wait| wait.pool == pool && !wait.ended);
+        assert_eq!(waits, None, "SP-6: somebody waits for a pool that is closed");
     }
 
     pub(crate) fn close_pools(&mut self) {
@@ -228,15 +338,21 @@ impl Sim {
         let Some(number) = of else { return };
         self.ledger.tally.pool_runs += 1;
         let applied = &self.processes[process].applied;
-        for update in self.updates.iter().enumerate().filter(|(_, it)| it.pool == number && it.id < id) {
-            let (missing, update) = update;
-            let stands_in = |other: &usize| {
-                let other = &self.updates[*other];
-                other.key.is_some() && other.key == update.key && other.id > update.id
-            };
-            let has = applied.contains(&missing) || applied.iter().any(stands_in);
+        let accepted = |update: &Update| update.pool == number && !update.cuts;
+        let all: Vec<usize> = (0..self.updates.len()).filter(|it| accepted(&self.updates[*it])).collect();
+        // The newest first: one that is void is as good as applied if the one that makes it void is, and that one may be
+        // in a state that stands for it.
+        let mut keys = Vec::new();
+        for (place, &missing) in all.iter().enumerate().rev() {
+            let update = &self.updates[missing];
+            let first = place < self.pools[number].prepared;
+            let cut = |other: &usize| self.updates[*other].cuts && self.updates[*other].id >= update.id;
+            let has = applied.contains(&missing)
+                || update.key.is_some_and(|key| keys.contains(&key))
+                || !first && applied.iter().any(cut);
+            keys.extend(update.key.filter(|_| has));
             assert!(
-                has,
+                has || update.id > id,
                 "SP-1: {id:?} runs in a slot of pool {number} that has {applied:?}, and not {missing}"
             );
         }

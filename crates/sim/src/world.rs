@@ -14,7 +14,7 @@ use crate::link::{Arrival, Delay, End, Kind, LinkId, Links, Repeat};
 use crate::load::Load;
 use crate::news::News;
 use crate::node::NodeHost;
-use crate::pool::{Pool, Update};
+use crate::pool::{Pool, Update, Wait};
 use crate::process::{Life, Process};
 use crate::random::Random;
 use crate::trace::{Trace, Tracing};
@@ -49,6 +49,7 @@ pub struct Sim {
     pub(crate) groups: Vec<Group>,
     pub(crate) actors: Vec<Actor>,
     pub(crate) pools: Vec<Pool>,
+    pub(crate) waits: Vec<Wait>,
     pub(crate) updates: Vec<Update>,
     pub(crate) ledger: Ledger,
     pub(crate) settings: Settings,
@@ -239,6 +240,7 @@ impl Sim {
             groups: Vec::new(),
             actors: Vec::new(),
             pools: Vec::new(),
+            waits: Vec::new(),
             updates: Vec::new(),
             ledger: Ledger::default(),
             settings,

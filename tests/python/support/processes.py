@@ -113,3 +113,11 @@ def end_all(marker: str) -> None:
     for one in processes_of(marker):
         with contextlib.suppress(ProcessLookupError):
             os.kill(one.pid, signal.SIGKILL)
+
+
+def is_dead(pid: int) -> bool:
+    """Whether nothing of a process runs any more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True

@@ -101,6 +101,11 @@ impl Head {
         leases.into_iter().for_each(|lease| self.end(lease, out));
     }
 
+    /// Whether a lease of an earlier start waits for its holder to come back.
+    pub(super) fn expects_holders(&self) -> bool {
+        self.leases.values().any(|lease| matches!(lease.state, LeaseState::Unclaimed { .. }))
+    }
+
     /// The node has reported: what was claimed on it and is not there is over.
     pub(super) fn refuse_claims(&mut self, node: NodeId, out: &mut Vec<Effect>) {
         self.refuse(|claim| claim.node == node, out);

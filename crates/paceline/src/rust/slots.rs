@@ -43,7 +43,18 @@ impl Slots {
         }
         let Kind { size, eager, once, restarts, calls_per_slot, history } = kind;
         let (needs, program, rule) = (options.needs()?, cluster.program, Rule::default());
-        let spec = PoolSpec { size, eager, once, restarts, calls_per_slot, history, needs, program, rule };
+        let spec = PoolSpec {
+            size,
+            eager,
+            once,
+            restarts,
+            outlives_nodes: false,
+            calls_per_slot,
+            history,
+            needs,
+            program,
+            rule,
+        };
         let session = cluster.session.clone();
         let id = session.open_pool(spec);
         Ok(Slots { session, id, closed: AtomicBool::new(false) })

@@ -28,9 +28,10 @@ impl<Ticket: Clone> Client<Ticket> {
             return others.into_iter().for_each(|call| self.finish_unplaced(call.1, Outcome::Cancelled, out));
         };
         pool.preparing -= standing.len();
-        pool.deaths += 1;
+        let counts = !(pool.spec.outlives_nodes && death.cause == DeathCause::NodeLost);
+        pool.deaths += u32::from(counts);
         let deaths = pool.deaths;
-        let over = pool.spec.restarts.is_some_and(|restarts| deaths > restarts);
+        let over = counts && pool.spec.restarts.is_some_and(|restarts| deaths > restarts);
         let once = pool.spec.once;
         let killed = standing.iter().find(|call| call.2 == Blame::Ran).and_then(|call| {
             let entry = pool.standing.get_mut(&(call.0 - 1))?;

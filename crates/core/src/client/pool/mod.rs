@@ -43,6 +43,8 @@ pub struct PoolSpec {
     pub once: bool,
     /// How many deaths of slots are made good; none: all.
     pub restarts: Option<u32>,
+    /// A slot that is lost with its node does not count as one.
+    pub outlives_nodes: bool,
     /// A slot is replaced after so many calls.
     pub calls_per_slot: Option<u32>,
     /// How many bytes standing calls may take.

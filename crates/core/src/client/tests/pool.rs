@@ -10,6 +10,7 @@ fn spec(size: u32) -> PoolSpec {
         eager: true,
         once: false,
         restarts: None,
+        outlives_nodes: false,
         calls_per_slot: None,
         history: 1000,
         needs: Resources::default(),
@@ -308,4 +309,20 @@ fn who_waits_for_the_end_of_a_pool_hears_how_it_ended() {
     bench.act(|client, _, out| client.close_pool(&pool, out));
     let late = bench.act(|client, _, out| client.pool_ended(&pool, 72, out));
     assert_eq!(outcomes(&late), [(72, Outcome::Cancelled)]);
+}
+
+#[test]
+fn what_outlives_nodes_is_rebuilt_after_the_loss_of_one_and_not_after_a_death() {
+    let (mut bench, pool) = Bench::pool(PoolSpec { outlives_nodes: true, ..actor(0) });
+    bench.submit_in(&pool);
+    bench.runs(A);
+    let ends = outcomes(&bench.node_lost(1));
+    assert!(matches!(&ends[..], [(1, Outcome::ActorDied(died))] if died.ran && died.again), "{ends:?}");
+    bench.grant_to(&pool, 2);
+    bench.up(A);
+    assert_eq!(bench.runs(A).len(), 1, "its constructor");
+    bench.values(A, ms(1), &[1]);
+    bench.submit_in(&pool);
+    let ends = outcomes(&bench.died(2, Some(2), 1));
+    assert!(matches!(&ends[..], [(2, Outcome::ActorDied(died))] if !died.again), "{ends:?}");
 }

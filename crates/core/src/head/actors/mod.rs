@@ -208,7 +208,8 @@ impl Head {
     pub(super) fn on_find(&self, from: ClientId, number: u64, name: &str, out: &mut Vec<Effect>) {
         let found = self.actors.names.get(name).copied();
         let about = found.map(|id| self.actors.all[&id].about.clone()).unwrap_or_default();
-        let comes = found.is_none() && self.works.lives(&program_of(name));
+        // Its program is about to be started again, or its owner has not come back since this head was.
+        let comes = found.is_none() && (self.works.lives(&program_of(name)) || self.expects_holders());
         self.tell_client(from, HeadToClient::Found { number, actor: found, about, comes }, out);
     }
 
