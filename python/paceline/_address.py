@@ -65,7 +65,7 @@ class Target:
                 python=sys.version_info[:3],
                 directory=directory,
                 path=path,
-                # Its slots and this program reach no store together: references take their values along.
+                # Nobody knows which nodes the calls of tasks go to: there references take their values along.
                 environment={**environment, "PACELINE_OBJECTS_BY_VALUE": "yes"},
                 files=files,
                 **limits,

@@ -223,10 +223,12 @@ class Objects:
     @staticmethod
     def of_slot() -> Objects | None:
         """The one of the slot that this process is, if it is one."""
-    def put(self, value: object, wait: float) -> Held:
-        """Keep a value, waiting so many seconds for room."""
+    def put(self, value: object, wait: float) -> Held | None:
+        """Keep a value, waiting so many seconds for room. None if the program it would belong to cannot be told."""
     def get(self, reference: bytes, timeout: float | None) -> Any:
         """The value of a reference."""
+    def parts(self, reference: bytes) -> tuple[memoryview, list[memoryview]]:
+        """The same as it was pickled, with the buffers beside it."""
     def hold(self, reference: bytes) -> Held:
         """One more reference, to what something else keeps meanwhile."""
     def claim(self, reference: bytes, pin: int) -> Held:
@@ -242,8 +244,9 @@ class Held:
     @property
     def objects(self) -> Objects:
         """The store that it is held by."""
-    def send(self) -> tuple[str, bytes, int | None]:
-        """It is being pickled: how it is read again, its bytes, and the pin by which it travels."""
+    def send(self) -> tuple[str | None, bytes, int | None]:
+        """It is being pickled: how it is read again (not at all if its value goes along), its bytes, and the pin by
+        which it travels."""
 
 @final
 class Mapped:

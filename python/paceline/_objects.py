@@ -34,9 +34,6 @@ else:
         __class_getitem__ = classmethod(type(list[int]))
 
 
-BY_VALUE = "PACELINE_OBJECTS_BY_VALUE"
-"""Set in slots of clusters at an address, where references take their values along."""
-
 WAIT = 30.0
 """How long `put` waits for room, in seconds."""
 
@@ -63,6 +60,9 @@ class Ref(_Generic[T]):
         if isinstance(self._held, WithValue):
             return self._held.send()
         how, reference, pin = self._held.send()
+        if how is None:
+            pickled, buffers = self._held.objects.parts(reference)
+            return WithValue(reference, bytes(pickled), buffers).send()
         return getattr(references, how), (reference,) if pin is None else (reference, pin)
 
     def __repr__(self) -> str:
@@ -78,9 +78,9 @@ class Ref(_Generic[T]):
 
 
 class WithValue:
-    """What a reference has where the program and its slots reach no store together: the value, as it was put."""
+    """What a reference has where the receiver may be out of reach of the store: the value, as it was put."""
 
-    def __init__(self, reference: bytes, pickled: bytes, buffers: list[bytearray]) -> None:
+    def __init__(self, reference: bytes, pickled: bytes, buffers: Sequence[bytearray | memoryview]) -> None:
         self.reference = reference
         self._pickled = pickled
         self._buffers = buffers
@@ -88,19 +88,20 @@ class WithValue:
     def send(self) -> tuple[Any, ...]:
         from paceline._native import travels
 
+        buffers = [_pickle.PickleBuffer(buffer) for buffer in self._buffers]
         if travels() == "arguments":
-            return references.value_of, (self._pickled, self._buffers)
-        return references.with_value, (self.reference, self._pickled, self._buffers)
+            return references.value_of, (self._pickled, buffers)
+        return references.with_value, (self.reference, self._pickled, buffers)
 
     def value(self) -> Any:
         return decoded(memoryview(self._pickled), [memoryview(bytearray(buffer)) for buffer in self._buffers])
 
 
 def put(value: T, *, wait: float | None = None) -> Ref[T]:
-    """Keep a value on this program's node, and get a reference to it.
+    """Keep a value, and get a reference to it.
 
-    Tasks that are called with the reference get the value. However many do, the node has it once; arrays are not copied
-    for any of them, and can be written all the same. The value is kept until the last reference to it is gone.
+    Tasks that are called with the reference get the value. However many do, each node has it once; arrays are not
+    copied for any of them, and can be written all the same. The value is kept until the last reference to it is gone.
 
     If the node has no room, `put` waits for `wait` seconds (30), or not at all in an event loop, and then raises
     `StoreFull`.
@@ -111,12 +112,14 @@ def put(value: T, *, wait: float | None = None) -> Ref[T]:
     ...     pl.get(words)
     {'a': 1}
     """
-    if _by_value():
-        pickled, buffers = encoded(value)
-        return Ref(WithValue(os.urandom(32), pickled, [bytearray(buffer) for buffer in buffers]))
     if wait is None:
         wait = 0.0 if _room.runs_a_loop() else WAIT
-    return Ref(store().put(value, wait))
+    held = store().put(value, wait)
+    if held is None:
+        # This slot's node has no link with the program that the value would belong to.
+        pickled, buffers = encoded(value)
+        return Ref(WithValue(os.urandom(32), pickled, [bytearray(buffer) for buffer in buffers]))
+    return Ref(held)
 
 
 if TYPE_CHECKING:
@@ -146,12 +149,6 @@ def get(ref: Any, *, timeout: float | None = None) -> Any:
     if isinstance(ref, (list, tuple)):
         return [get(one, timeout=timeout) for one in ref]
     raise TypeError(f"get takes a reference, or a list of them, and not {type(ref).__name__}")
-
-
-def _by_value() -> bool:
-    if _slot.number is not None:
-        return os.environ.get(BY_VALUE) == "yes"
-    return _cluster.current()._target is not None
 
 
 def store() -> Objects:

@@ -1,7 +1,8 @@
 //! What the node's tasks tell its event loop.
 
+use paceline_net::secure::Secured;
 use paceline_proto::control::{HeadToNode, SlotToNode, Stream, ZygoteToNode};
-use paceline_proto::{DeathCause, LeaseId, SlotId};
+use paceline_proto::{ClientId, DeathCause, LeaseId, SlotId};
 use std::os::fd::OwnedFd;
 use tokio::sync::mpsc;
 
@@ -21,6 +22,8 @@ pub(crate) enum News {
     Opened(OwnedFd, LeaseId),
     /// A link to the store has ended.
     StoreLeft,
+    /// The store of this client is at the other end of a connection.
+    Owner(Secured, ClientId),
 }
 
 /// Something a slot printed. It may be much, so who tells it waits until it is taken.

@@ -48,6 +48,7 @@ pub(crate) enum Request {
     Offer(OwnedFd),
     Opened(OwnedFd, LeaseId, Way),
     Store(OwnedFd, LeaseId, Way),
+    Owner(OwnedFd, LeaseId, Way),
     Status(Box<dyn FnOnce(Status, objects::Status) + Send>),
     Objects(Secured),
     Leave(Duration),
@@ -82,6 +83,12 @@ impl Handle {
     /// False: the node has ended.
     pub fn offer_store(&self, connection: OwnedFd, lease: LeaseId, way: Way) -> bool {
         self.requests.send(Request::Store(connection, lease, way)).is_ok()
+    }
+
+    /// A client opened a connection between its store of objects and the node's, under this lease. What follows the header is
+    /// still to be read. False: the node has ended.
+    pub fn offer_owner(&self, connection: OwnedFd, lease: LeaseId, way: Way) -> bool {
+        self.requests.send(Request::Owner(connection, lease, way)).is_ok()
     }
 
     /// A process that has objects, or wants them, is at the other end of this connection. False: the node has ended.

@@ -40,6 +40,7 @@ impl Service {
                     Some(Request::Offer(connection)) => shell.on_offer(connection),
                     Some(Request::Opened(connection, lease, way)) => shell.on_opened(connection, lease, way),
                     Some(Request::Store(connection, lease, way)) => shell.on_store(connection, lease, way),
+                    Some(Request::Owner(connection, lease, way)) => shell.on_owner(connection, lease, way),
                     Some(Request::Objects(connection)) => shell.on_objects(connection),
                     Some(Request::Status(answer)) => {
                         let (slots, objects) = shell.status();

@@ -8,6 +8,7 @@ use crate::report;
 use crate::requests::Options;
 use crate::service::on_news;
 use crate::slots::Slots;
+use crate::store;
 use crate::zygote::Zygote;
 use paceline_core::Tick;
 use paceline_core::node::{Effect, Event, Node, Status, StoreOf};
@@ -19,7 +20,7 @@ use paceline_proto::control::{HeadToNode, NodeToHead, SlotToNode, ZygoteToNode};
 use paceline_proto::open::Kind;
 use paceline_proto::question::{Answer, NodeQuestion};
 use paceline_proto::{
-    Death, DeathCause, LeaseId, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError, Way,
+    Address, Death, DeathCause, LeaseId, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError, Way,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -79,7 +80,11 @@ impl Drop for Head {
 
 impl Shell {
     pub(crate) fn new(options: Options, desk: Desk) -> Shell {
-        let objects = Objects::new(options.config.node, options.object_memory);
+        // Where clients bring what they need, they have stores of their own, too.
+        let objects = match &options.store {
+            Some(_) => Objects::of_cluster(options.config.node, options.object_memory),
+            None => Objects::new(options.config.node, options.object_memory),
+        };
         Shell {
             core: Node::new(options.config.clone()),
             slots: Slots::new(desk.clone(), options.config.memory),
@@ -187,20 +192,39 @@ impl Shell {
 
     /// A connection to the store has said which lease it is for.
     pub(crate) fn on_store(&mut self, connection: OwnedFd, lease: LeaseId, way: Way) {
-        match (self.core.store_of(lease), &self.options.store) {
+        let of = match (self.core.store_of(lease), self.objects.pass(lease)) {
+            (StoreOf::Nobody, Some((client, secret))) => StoreOf::Here { client, secret },
+            (of, _) => of,
+        };
+        match (of, &self.options.store) {
             (StoreOf::Here { client, secret }, Some(store)) => {
                 let desk = self.desk.clone();
                 let secret = way.is_sealed().then_some(secret);
-                store.serve(connection, client, secret, move || {
+                let shelf = self.objects.shelf();
+                store.serve(connection, client, secret, shelf, move || {
                     let _ = desk.tell(News::StoreLeft);
                 });
             }
-            (StoreOf::There(addresses), _) => {
-                // Over a unix socket it would be taken for one that is not sealed.
-                let far = addresses.iter().filter(|address| !address.is_unix()).cloned().collect();
-                relay::pass_on(connection, Kind::Store, lease, far);
-            }
+            (StoreOf::There(addresses), _) => pass_on(connection, Kind::Store, lease, addresses),
             (StoreOf::Here { .. }, None) | (StoreOf::Nobody, _) => opening::refuse_lease((connection, way)),
+        }
+    }
+
+    /// A connection between the store of objects and that of a client has said which lease it is for.
+    pub(crate) fn on_owner(&mut self, connection: OwnedFd, lease: LeaseId, way: Way) {
+        match self.core.store_of(lease) {
+            StoreOf::Here { client, .. } if !way.is_sealed() => {
+                self.objects.on_owner(connection.into(), client)
+            }
+            StoreOf::Here { client, secret } => {
+                let desk = self.desk.clone();
+                tokio::task::spawn_blocking(move || match store::answer(connection, Some(secret)) {
+                    Ok(secured) => drop(desk.tell(News::Owner(secured, client))),
+                    Err(error) => tracing::info!(%error, %client, "the store of a client was not let in"),
+                });
+            }
+            StoreOf::There(addresses) => pass_on(connection, Kind::Objects, lease, addresses),
+            StoreOf::Nobody => opening::refuse_lease((connection, way)),
         }
     }
 
@@ -243,6 +267,7 @@ impl Shell {
                 }
             }
             News::StoreLeft => self.tidy_at = Some(clock::now()),
+            News::Owner(connection, client) => self.objects.on_owner(connection, client),
             News::Opened(connection, lease) => self.on_opened(connection, lease, Way::Unix),
         }
     }
@@ -499,4 +524,11 @@ async fn listen(number: u64, mut receiver: Receiver<HeadToNode>, desk: Desk) {
             return;
         }
     }
+}
+
+/// Have another node take a connection that is for a lease there.
+fn pass_on(connection: OwnedFd, kind: Kind, lease: LeaseId, addresses: &[Address]) {
+    // Over a unix socket it would be taken for one that is not sealed.
+    let far = addresses.iter().filter(|address| !address.is_unix()).cloned().collect();
+    relay::pass_on(connection, kind, lease, far);
 }

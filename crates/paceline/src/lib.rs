@@ -37,6 +37,7 @@ mod nested;
 mod notify;
 #[doc(hidden)]
 pub mod objects;
+mod owner;
 mod pool;
 mod pump;
 mod reactor;

@@ -25,7 +25,7 @@ pub(crate) struct Nested {
 
 impl Nested {
     pub(crate) fn new(runtime: Runtime, files: Option<Files>) -> Nested {
-        Nested { runtime, routes: Routes::new(files) }
+        Nested { runtime, routes: Routes::new(files, None) }
     }
 }
 

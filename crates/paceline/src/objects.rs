@@ -396,8 +396,15 @@ impl Inner {
                 let gone: VecDeque<Arc<Content>> = gone;
                 return drop(gone);
             }
+            // These are for the stores of nodes.
+            FromStore::Offered { .. } | FromStore::Unsent { .. } | FromStore::Gone { .. } => return,
             FromStore::Room { number } => (number, Answer::Room),
-            FromStore::Full { number, why } => (number, Answer::Full(why)),
+            FromStore::Full { number, why } => {
+                if let Some(object) = state.wanted.get(&number).copied() {
+                    self.let_go(&mut state, object);
+                }
+                (number, Answer::Full(why))
+            }
             FromStore::Held { number } => (number, Answer::Held),
             FromStore::Missing { number, why } => {
                 if let Some(object) = state.wanted.get(&number).copied() {

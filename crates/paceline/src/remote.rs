@@ -7,6 +7,7 @@
 use crate::embedded::Status;
 use crate::files::Files;
 use crate::host::{Host, Opened};
+use crate::owner::Owner;
 use crate::routes::{Routes, is_local_off};
 use crate::session::Shared;
 pub use paceline_net::secure::Password;
@@ -16,6 +17,7 @@ use paceline_proto::control::HeadToClient;
 use paceline_proto::{Address, LeaseId, LeaseSecret, NodeId};
 use paceline_registry::{Home, Place, machine};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -189,11 +191,13 @@ pub(crate) fn raise_descriptor_limit() {
 pub(crate) struct Remote {
     target: Arc<Target>,
     routes: Routes,
+    owner: Owner,
 }
 
 impl Remote {
     pub(crate) fn new(target: Target, files: Option<Files>) -> Remote {
-        Remote { target: Arc::new(target), routes: Routes::new(files) }
+        let owner = Owner::default();
+        Remote { target: Arc::new(target), routes: Routes::new(files, Some(owner.clone())), owner }
     }
 }
 
@@ -236,6 +240,10 @@ impl Host for Remote {
         self.routes.deliver_to(session);
     }
 
+    fn reach_store(&mut self) -> Option<io::Result<OwnedFd>> {
+        Some(self.owner.reach())
+    }
+
     fn outlives_us(&self) -> bool {
         true
     }
@@ -249,6 +257,7 @@ impl Host for Remote {
 
     fn shutdown(&mut self) {
         self.routes.close();
+        self.owner.close();
     }
 }
 

@@ -9,6 +9,7 @@
 use crate::dialer::Dialer;
 use crate::files::{Files, WayIn};
 use crate::host::Opened;
+use crate::owner::Owner;
 use crate::session::Shared;
 use paceline_net::secure;
 use paceline_proto::control::HeadToClient;
@@ -38,6 +39,8 @@ pub(crate) struct Routes {
     detours: HashMap<NodeId, (Instant, bool)>,
     /// What slots on other machines need before anything runs there.
     files: Option<Files>,
+    /// The store of objects that those slots reach by way of their nodes.
+    owner: Option<Owner>,
 }
 
 struct Route {
@@ -48,9 +51,10 @@ struct Route {
 }
 
 impl Routes {
-    pub(crate) fn new(files: Option<Files>) -> Routes {
+    pub(crate) fn new(files: Option<Files>, owner: Option<Owner>) -> Routes {
         Routes {
             files,
+            owner,
             dialer: Dialer::new(),
             session: Weak::new(),
             nodes: HashMap::new(),
@@ -107,13 +111,18 @@ impl Routes {
         };
         let (node, secret, session, files) =
             (route.node, route.secret, self.session.clone(), self.files.clone());
+        let owner = self.owner.clone();
         let job = move || {
             let deadline = Instant::now() + PATIENCE;
             let dial = if relayed { secure::dial_relayed } else { secure::dial_data };
             let dialed = dial(&addresses, lease, secret, deadline).map_err(io::Error::from);
             let result = dialed.and_then(|(secured, way)| {
+                let way_in = WayIn { addresses, relayed, lease, secret };
+                if let Some(owner) = owner {
+                    owner.meet(node, &way_in);
+                }
                 if let Some(files) = files.filter(|_| way.is_sealed()) {
-                    files.bring(node, WayIn { addresses, relayed, lease, secret })?;
+                    files.bring(node, way_in)?;
                 }
                 Ok(secured)
             });

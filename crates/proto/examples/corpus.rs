@@ -9,7 +9,7 @@ use paceline_proto::control::{
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
 use paceline_proto::lending::{Lending, Returned};
-use paceline_proto::objects::{FromStore, Full, Missing, Reference, ToStore};
+use paceline_proto::objects::{FromStore, Full, Missing, Reference, Source, ToStore};
 use paceline_proto::placement::Member;
 use paceline_proto::question::{ClientQuestion, NodeQuestion, Question};
 use paceline_proto::work::Command;
@@ -319,6 +319,15 @@ fn objects(out: &mut Vec<Vec<u8>>) {
         ToStore::Pin { number, pin, reference },
         ToStore::Claim { number, pin, reference },
         ToStore::Unpin { pin },
+        ToStore::Node {
+            owner: ClientId(9),
+            node: NodeId(1),
+            lease: LeaseId(5),
+            secret: LeaseSecret([7; 32])
+        },
+        ToStore::Made { object, size: 64 << 20, inside: vec![reference] },
+        ToStore::Has { object },
+        ToStore::Send { object },
         FromStore::Welcome { node: NodeId(1) },
         FromStore::Room { number },
         FromStore::Full { number, why: Full { size: 8, used: 4, limit: 5, disk: Some("full".into()) } },
@@ -327,6 +336,9 @@ fn objects(out: &mut Vec<Vec<u8>>) {
         FromStore::Memory { number, object, size: 64 << 20 },
         FromStore::Missing { number, why: Missing::OwnerLost },
         FromStore::Unneeded { object },
+        FromStore::Offered { number, object, size: 64 << 20, from: Source::Here },
+        FromStore::Unsent { object },
+        FromStore::Gone { object, why: Missing::Unlinked },
     );
 }
 

@@ -1,9 +1,13 @@
-//! The link between a process and the store of its node: values that are kept there and go by reference.
+//! The link between a process and the store of its node: values that are kept there and go by reference. The store of a
+//! node says the same to the store of a client, where that keeps what it owns: it is one of the processes there.
 //!
 //! * OM-1: numbers are the asker's own; an answer has the number of its question.
 //! * OM-2: memory that comes along is sealed: its length and its bytes never change again.
+//! * OM-3: over a network no memory comes along. What is large is offered, and its bytes follow over a store link once there
+//!   is room for them.
 
-use crate::ids::{ClientId, NodeId, ObjectId, PinId};
+use crate::address::Address;
+use crate::ids::{ClientId, LeaseId, LeaseSecret, NodeId, ObjectId, PinId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -50,6 +54,15 @@ pub enum ToStore {
     Claim { number: u64, pin: PinId, reference: Reference },
     /// Nobody will claim it.
     Unpin { pin: PinId },
+    /// Opens the link of a node's store to the store of a client, in place of `Hello`. Who knows the secret may open links to
+    /// this store, in the name of a lease, for as long as this link is there.
+    Node { owner: ClientId, node: NodeId, lease: LeaseId, secret: LeaseSecret },
+    /// An object was made on this node, which has its bytes and holds it.
+    Made { object: ObjectId, size: u64, inside: Vec<Reference> },
+    /// The bytes that were wanted are all here.
+    Has { object: ObjectId },
+    /// There is room for the bytes that were offered.
+    Send { object: ObjectId },
 }
 
 /// Store to process.
@@ -75,6 +88,21 @@ pub enum FromStore {
     Missing { number: u64, why: Missing },
     /// The bytes are better let go of as soon as nobody uses them.
     Unneeded { object: ObjectId },
+    /// Here it is: so many bytes, which come when they are asked for (OM-3).
+    Offered { number: u64, object: ObjectId, size: u64, from: Source },
+    /// They cannot be sent.
+    Unsent { object: ObjectId },
+    /// The object has ended: a copy of it is of no use any more.
+    Gone { object: ObjectId, why: Missing },
+}
+
+/// Where the bytes of an object are to be had.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Source {
+    /// From whoever says so, when it hears that there is room.
+    Here,
+    /// From the store of that node, over a link in the name of this lease.
+    Node { addresses: Vec<Address>, lease: LeaseId, secret: LeaseSecret },
 }
 
 /// Why there is no room for an object.
@@ -96,4 +124,6 @@ pub enum Missing {
     Lost,
     /// The client that it belonged to has ended.
     OwnerLost,
+    /// The client that it belongs to has no link with this node.
+    Unlinked,
 }

@@ -33,6 +33,8 @@ pub enum Kind {
     Relayed = 3,
     /// Bytes by name, to and from the store of the node that has this lease.
     Store = 4,
+    /// Between the store of the node that has this lease and that of the client whose lease it is.
+    Objects = 5,
 }
 
 /// What opens a connection.
@@ -61,6 +63,7 @@ impl Header {
             2 => Kind::Node,
             3 => Kind::Relayed,
             4 => Kind::Store,
+            5 => Kind::Objects,
             found => return Err(Error::Kind { found }),
         };
         let (_, id) = bytes.split_last_chunk::<16>().expect("the header is longer than an id");
@@ -71,7 +74,7 @@ impl Header {
     pub fn lease(&self) -> Option<LeaseId> {
         match self.kind {
             Kind::Data | Kind::Relayed => Some(LeaseId(self.id)),
-            Kind::Client | Kind::Node | Kind::Store => None,
+            Kind::Client | Kind::Node | Kind::Store | Kind::Objects => None,
         }
     }
 }
@@ -141,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for kind in [Kind::Data, Kind::Client, Kind::Node, Kind::Relayed, Kind::Store] {
+        for kind in [Kind::Data, Kind::Client, Kind::Node, Kind::Relayed, Kind::Store, Kind::Objects] {
             let header = Header { kind, id: u128::MAX - 7 };
             assert_eq!(Header::decode(&header.encode()), Ok(header));
         }

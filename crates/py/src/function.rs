@@ -5,7 +5,7 @@ use crate::guest::Visit;
 use crate::map::{self, Results};
 use crate::outcome::{self, Of};
 use crate::wire::Wire;
-use crate::{room, waiting};
+use crate::{references, room, waiting};
 use paceline::{Bytes, RetryOn, Session, Shape, Submission, Waiter, Within};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -73,6 +73,15 @@ impl Terms {
     }
 }
 
+impl Function {
+    fn payload(&self, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Bytes> {
+        match self.visit {
+            None => self.wire.call(args, Some(kwargs)),
+            Some(_) => references::visiting(|| self.wire.call(args, Some(kwargs))),
+        }
+    }
+}
+
 #[pymethods]
 impl Function {
     #[getter]
@@ -86,7 +95,7 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let payload = self.wire.call(args, Some(kwargs))?;
+        let payload = self.payload(args, kwargs)?;
         let waiter = Waiter::new(1);
         let cell = self.session.submit_for(&self.submission, payload, &waiter);
         if let Err(interrupt) = waiting::block(py, &self.session, &waiter, Some(&cell), None) {
@@ -104,7 +113,7 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let payload = self.wire.call(args, Some(kwargs))?;
+        let payload = self.payload(args, kwargs)?;
         let cell = match self.session.try_submit(&self.submission, payload) {
             Ok(cell) => cell,
             Err(full) => room::wait(py, self, full)?,
@@ -118,7 +127,7 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<(Bound<'py, PyAny>, Option<room::Gate>)> {
-        let payload = self.wire.call(args, Some(kwargs))?;
+        let payload = self.payload(args, kwargs)?;
         match self.session.try_submit(&self.submission, payload) {
             Ok(cell) => {
                 Ok((FutureBase::make(py, cell, self.session.clone(), self.name.clone(), self.wire)?, None))
@@ -147,7 +156,7 @@ impl Function {
         args: &Bound<'_, PyTuple>,
         kwargs: &Bound<'_, PyDict>,
     ) -> PyResult<()> {
-        let payload = self.wire.call(args, Some(kwargs))?;
+        let payload = self.payload(args, kwargs)?;
         if let Some(cell) = future.get().take_deferred()
             && !self.session.submit_later(&self.submission, payload, cell)
         {

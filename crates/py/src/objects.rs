@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 /// Objects up to this size travel in messages.
 const SMALL: usize = 64 << 10;
 const ALIGNED: usize = 64;
+const UNLINKED: &str =
+    "the object cannot be had here: this node has no link with the program that it belongs to";
 const SLICE: Duration = Duration::from_millis(100);
 
 /// The store of this process's node, as its process reaches it.
@@ -41,6 +43,11 @@ pub struct Store {
 pub struct HeldReference {
     held: Arc<Held>,
 }
+
+/// How a reference is read again, its bytes, and the pin by which it travels.
+type Sent<'py> = (Option<&'static str>, Bound<'py, PyBytes>, Option<u128>);
+/// A pickle, and the buffers beside it.
+type Parts<'py> = (Bound<'py, PyAny>, Bound<'py, PyList>);
 
 /// The link of the slot that this process is.
 static SLOT: OnceLock<Objects> = OnceLock::new();
@@ -88,11 +95,23 @@ fn unpacked(bytes: &[u8]) -> PyResult<Reference> {
 
 /// Wait for an answer. None: for as long as it takes.
 pub fn answer(py: Python<'_>, asked: &Asked, timeout: Option<Duration>) -> PyResult<Answer> {
+    wait_for(py, asked, timeout).and_then(|answer| checked(py, answer))
+}
+
+/// Whether there is room for an object; false if its owner could not know of it.
+fn room(py: Python<'_>, asked: &Asked) -> PyResult<bool> {
+    match wait_for(py, asked, None)? {
+        Answer::Missing(Missing::Unlinked) => Ok(false),
+        answer => checked(py, answer).map(|_| true),
+    }
+}
+
+fn wait_for(py: Python<'_>, asked: &Asked, timeout: Option<Duration>) -> PyResult<Answer> {
     let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let slice = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
         if let Some(answer) = py.detach(|| asked.wait(slice)) {
-            return checked(py, answer);
+            return Ok(answer);
         }
         py.check_signals()?;
         if until.is_some_and(|until| until <= Instant::now()) {
@@ -106,6 +125,7 @@ fn checked(py: Python<'_>, answer: Answer) -> PyResult<Answer> {
         Answer::Full(why) => ("StoreFull", (why.size, why.used, why.limit, why.disk).into_pyobject(py)?),
         Answer::Missing(Missing::Lost) => ("ObjectLost", PyTuple::empty(py)),
         Answer::Missing(Missing::OwnerLost) => ("OwnerLost", PyTuple::empty(py)),
+        Answer::Missing(Missing::Unlinked) => ("ObjectLost", (UNLINKED,).into_pyobject(py)?),
         Answer::Broken => ("ClusterClosed", PyTuple::empty(py)),
         answer => return Ok(answer),
     };
@@ -123,7 +143,8 @@ impl Store {
         Ok(objects.map(|objects| Store { objects }))
     }
 
-    fn put(&self, value: &Bound<'_, PyAny>, wait: f64) -> PyResult<HeldReference> {
+    /// None: nobody would know of it here.
+    fn put(&self, value: &Bound<'_, PyAny>, wait: f64) -> PyResult<Option<HeldReference>> {
         let py = value.py();
         let mark = references::mark();
         let pickled = references::travelling(Travel::Object, || pickle(value));
@@ -136,13 +157,19 @@ impl Store {
         if layout.size <= SMALL {
             let mut bytes = Vec::with_capacity(layout.size);
             layout.write(pickled.as_bytes(), &buffers, &mut bytes)?;
-            answer(py, &self.objects.put_small(object, bytes, inside, wait), None)?;
-            return Ok(HeldReference { held: Arc::new(self.objects.put_done(object)) });
+            if !room(py, &self.objects.put_small(object, bytes, inside, wait))? {
+                return Ok(None);
+            }
+            return Ok(Some(HeldReference { held: Arc::new(self.objects.put_done(object)) }));
         }
         let asked = self.objects.reserve(object, layout.size as u64, wait);
-        if let Err(error) = answer(py, &asked, None) {
-            self.objects.abandon(object);
-            return Err(error);
+        match room(py, &asked) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) => {
+                self.objects.abandon(object);
+                return Err(error);
+            }
         }
         let pickled = pickled.as_bytes();
         let filled = py.detach(|| {
@@ -151,7 +178,10 @@ impl Store {
             filling.seal()
         });
         match filled {
-            Ok(memory) => Ok(HeldReference { held: Arc::new(self.objects.put(object, memory, inside)) }),
+            Ok(memory) => {
+                let held = Arc::new(self.objects.put(object, memory, inside));
+                Ok(Some(HeldReference { held }))
+            }
             Err(error) => {
                 self.objects.abandon(object);
                 Err(error.into())
@@ -166,14 +196,12 @@ impl Store {
         reference: &[u8],
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let content = match self.objects.get(unpacked(reference)?) {
-            Ok(content) => content,
-            Err(asked) => match answer(py, &asked, crate::waiting::timeout(timeout))? {
-                Answer::Content(content) => content,
-                _ => return Err(PyValueError::new_err("the store did not answer what it was asked")),
-            },
-        };
-        load(py, content)
+        load(py, self.content(py, reference, timeout)?)
+    }
+
+    /// The same as it was pickled, with the buffers beside it.
+    fn parts<'py>(&self, py: Python<'py>, reference: &[u8]) -> PyResult<Parts<'py>> {
+        parts(py, self.content(py, reference, None)?)
     }
 
     /// One more reference, to what something else keeps meanwhile.
@@ -205,15 +233,18 @@ impl HeldReference {
         Store { objects: self.held.objects() }
     }
 
-    /// It is being pickled: how it is read again, its bytes, and the pin by which it travels.
-    fn send<'py>(&self, py: Python<'py>) -> PyResult<(&'static str, Bound<'py, PyBytes>, Option<u128>)> {
-        let (travel, pin) = references::note(&self.held)?;
+    /// It is being pickled: how it is read again, its bytes, and the pin by which it travels. Nothing of how if its value
+    /// is to go along.
+    fn send<'py>(&self, py: Python<'py>) -> PyResult<Sent<'py>> {
+        let Some((travel, pin)) = references::note(&self.held)? else {
+            return Ok((None, packed(py, &self.held.reference()), None));
+        };
         let how = match travel {
             Travel::Arguments => "argument",
             Travel::Result => "arrived",
             Travel::Object | Travel::Elsewhere => "kept",
         };
-        Ok((how, packed(py, &self.held.reference()), pin.map(|pin| pin.0)))
+        Ok((Some(how), packed(py, &self.held.reference()), pin.map(|pin| pin.0)))
     }
 }
 
@@ -306,8 +337,26 @@ impl Mapped {
     }
 }
 
+impl Store {
+    fn content(&self, py: Python<'_>, reference: &[u8], timeout: Option<f64>) -> PyResult<Arc<Content>> {
+        match self.objects.get(unpacked(reference)?) {
+            Ok(content) => Ok(content),
+            Err(asked) => match answer(py, &asked, crate::waiting::timeout(timeout))? {
+                Answer::Content(content) => Ok(content),
+                _ => Err(PyValueError::new_err("the store did not answer what it was asked")),
+            },
+        }
+    }
+}
+
 /// The value that an object is.
 fn load(py: Python<'_>, content: Arc<Content>) -> PyResult<Bound<'_, PyAny>> {
+    let module = py.import(intern!(py, "paceline._objects"))?;
+    module.getattr(intern!(py, "decoded"))?.call1(parts(py, content)?)
+}
+
+/// The pickle of an object, and its buffers.
+fn parts(py: Python<'_>, content: Arc<Content>) -> PyResult<Parts<'_>> {
     let whole = match content.map() {
         Some(mapping) => {
             let mapped = Mapped { mapping: mapping?, _content: content };
@@ -335,6 +384,5 @@ fn load(py: Python<'_>, content: Arc<Content>) -> PyResult<Bound<'_, PyAny>> {
         buffers.append(part(place, length)?)?;
         place += length;
     }
-    let module = py.import(intern!(py, "paceline._objects"))?;
-    module.getattr(intern!(py, "decoded"))?.call1((pickled, buffers))
+    Ok((pickled, buffers))
 }

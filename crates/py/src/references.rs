@@ -4,14 +4,15 @@
 //! * RE-2: what is found in a result is pinned before the result is sent.
 //! * RE-3: a reference that is pickled by anybody else is held for as long as this process lives: nobody knows where it
 //!   goes.
+//! * RE-4: where the receiver may be out of reach of the owner's store, references take their values along.
 
-use crate::objects;
+use crate::{objects, slot};
 use bytes::Bytes;
 use paceline::objects::Held;
 use paceline_proto::PinId;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What a value is pickled for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,12 @@ pub struct Found {
     pub pin: Option<PinId>,
 }
 
+/// Set in slots of clusters at an address, where nobody knows which nodes the calls of a task go to: a node that has no link
+/// with the owner could not get what they refer to.
+const BY_VALUE: &str = "PACELINE_OBJECTS_BY_VALUE";
+
 thread_local! {
+    static VISITS: Cell<bool> = const { Cell::new(false) };
     static TRAVEL: Cell<Travel> = const { Cell::new(Travel::Elsewhere) };
     static FOUND: RefCell<Vec<Found>> = const { RefCell::new(Vec::new()) };
 }
@@ -61,6 +67,31 @@ pub fn travelling<T>(travel: Travel, pickle: impl FnOnce() -> T) -> T {
     pickle()
 }
 
+/// The arguments of a call to somebody else's actor, whose node may know nothing of this program.
+pub fn visiting<T>(pickle: impl FnOnce() -> T) -> T {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            VISITS.set(self.0);
+        }
+    }
+    let _before = Before(VISITS.replace(true));
+    pickle()
+}
+
+/// Whether references take their values along in what this thread pickles just now (RE-4).
+fn carries() -> bool {
+    static IN_CLUSTER: OnceLock<bool> = OnceLock::new();
+    let in_cluster =
+        || *IN_CLUSTER.get_or_init(|| std::env::var_os(BY_VALUE).is_some_and(|value| value == "yes"));
+    match (TRAVEL.get(), slot::runtime()) {
+        (Travel::Arguments, None) => VISITS.get(),
+        (Travel::Arguments, Some(_)) => in_cluster(),
+        (Travel::Result, Some(runtime)) => in_cluster() && runtime.has_guests(),
+        _ => false,
+    }
+}
+
 /// How many were found so far.
 pub fn mark() -> usize {
     FOUND.with_borrow(Vec::len)
@@ -72,7 +103,12 @@ pub fn since(mark: usize) -> Vec<Found> {
 }
 
 /// A reference is being pickled: what for.
-pub fn note(held: &Arc<Held>) -> PyResult<(Travel, Option<PinId>)> {
+///
+/// None: its value goes along, and nothing needs to be kept.
+pub fn note(held: &Arc<Held>) -> PyResult<Option<(Travel, Option<PinId>)>> {
+    if carries() {
+        return Ok(None);
+    }
     let travel = TRAVEL.get();
     let pin = match travel {
         Travel::Result => Some(PinId(objects::random()?)),
@@ -83,7 +119,7 @@ pub fn note(held: &Arc<Held>) -> PyResult<(Travel, Option<PinId>)> {
         Travel::Elsewhere => std::mem::forget(held.clone()),
         _ => FOUND.with_borrow_mut(|found| found.push(Found { held: held.clone(), pin })),
     }
-    Ok((travel, pin))
+    Ok(Some((travel, pin)))
 }
 
 /// Pin what was found since then, for it travels in a result (RE-2).

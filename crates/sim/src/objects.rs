@@ -1,4 +1,5 @@
-//! A world for objects alone: clients, their slots and one store, under a seed.
+//! A world for objects alone: clients, their slots and one store, under a seed; or a cluster, where each client and each node
+//! has a store (`sites.rs`).
 //!
 //! Calls and results carry references between processes; links are slow, but keep their order; slots and clients die at
 //! any moment, with or without what they had just sent; disks are slow and refuse.
@@ -9,13 +10,16 @@
 //!   before; and those go with their owner: no object, no pin, no memory in use.
 //! * SO-3: every question is answered once.
 
+mod sites;
+
 use crate::random::Random;
 use paceline_core::Tick;
-use paceline_core::objects::{Effect, Event, Holder, LinkId, Status, Store};
+use paceline_core::objects::{Event, Holder, LinkId};
 use paceline_proto::control::Message;
 use paceline_proto::frame::Decoder;
 use paceline_proto::objects::{FromStore, Missing, Reference, ToStore};
 use paceline_proto::{ClientId, NodeId, ObjectId, PinId};
+use sites::Sites;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -44,6 +48,8 @@ enum Why {
 /// What a process does.
 struct Process {
     owner: ClientId,
+    /// Where its store is.
+    site: usize,
     root: bool,
     alive: bool,
     holder: Holder,
@@ -65,6 +71,7 @@ struct Call {
     state: State,
 }
 
+#[derive(Debug)]
 enum State {
     Travels,
     /// The slot waits for so many answers.
@@ -84,17 +91,18 @@ pub struct Met {
     pub spilled: u64,
     pub refused: u64,
     pub owners_lost: u64,
+    pub fetched: u64,
+    pub unfetched: u64,
 }
 
 struct World {
     random: Random,
     now: Tick,
-    store: Store,
+    sites: Sites,
     processes: Vec<Process>,
     inbound: Vec<VecDeque<Vec<u8>>>,
     calls: BTreeMap<u64, Call>,
     called: u64,
-    spilling: VecDeque<ObjectId>,
     drawn: u128,
     /// Results that were pinned by slots that died before they had sent them.
     unsent: BTreeSet<ObjectId>,
@@ -103,15 +111,23 @@ struct World {
 
 /// Run one seed for so many steps. An error names what broke.
 pub fn run_objects(seed: u64, steps: usize) -> Result<Met, String> {
+    run(seed, steps, Sites::one())
+}
+
+/// The same in a cluster.
+pub fn run_copies(seed: u64, steps: usize) -> Result<Met, String> {
+    run(seed, steps, Sites::cluster())
+}
+
+fn run(seed: u64, steps: usize, sites: Sites) -> Result<Met, String> {
     let mut world = World {
         random: Random::new(seed),
         now: Tick::ZERO,
-        store: Store::new(NODE, LIMIT),
+        sites,
         processes: Vec::new(),
         inbound: Vec::new(),
         calls: BTreeMap::new(),
         called: 0,
-        spilling: VecDeque::new(),
         drawn: 0,
         unsent: BTreeSet::new(),
         met: Met::default(),
@@ -149,8 +165,10 @@ impl World {
 
     fn start(&mut self, owner: ClientId, root: bool) -> Result<(), String> {
         let id = self.processes.len();
+        let site = self.site_for(owner, root)?;
         self.processes.push(Process {
             owner,
+            site,
             root,
             alive: true,
             holder: Holder::default(),
@@ -162,7 +180,7 @@ impl World {
             noticed: false,
         });
         self.inbound.push(VecDeque::new());
-        self.tell(Event::LinkUp(LinkId(id as u64)))?;
+        self.tell(site, Event::LinkUp(LinkId(id as u64)))?;
         self.say(id, &ToStore::Hello { owner, root });
         Ok(())
     }
@@ -174,41 +192,22 @@ impl World {
     /// One thing happens.
     fn step(&mut self, war: bool) -> Result<(), String> {
         self.now = self.now + Duration::from_millis(self.random.within(0..20));
+        if self.sites.is_cluster() && self.random.percent(40) {
+            return self.between();
+        }
         match self.random.below(100) {
             0..35 => self.deliver_to_store(),
             35..65 => self.deliver_from_store(),
-            65..68 => self.tell(Event::Tick),
+            65..68 => {
+                let site = self.any_site();
+                self.tell(site, Event::Tick)
+            }
             68..74 => self.on_disk(),
             74..84 => self.on_call(),
             84..99 if war => self.act(),
             99 if war => self.kill(),
             _ => Ok(()),
         }
-    }
-
-    fn tell(&mut self, event: Event) -> Result<(), String> {
-        let mut effects = Vec::new();
-        self.store.handle(self.now, event, &mut effects);
-        self.store.check()?;
-        for effect in effects {
-            match effect {
-                Effect::To(link, message) => self.inbound[link.0 as usize].push_back(encoded(&message)),
-                Effect::Hand(link, number, object, size) => {
-                    let message = FromStore::Memory { number, object, size };
-                    self.inbound[link.0 as usize].push_back(encoded(&message));
-                }
-                Effect::Spill(object) => self.spilling.push_back(object),
-                Effect::Keep(_) | Effect::KeepSmall(..) | Effect::Discard(_) | Effect::WakeAt(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn on_disk(&mut self) -> Result<(), String> {
-        let Some(object) = self.spilling.pop_front() else { return Ok(()) };
-        self.met.spilled += 1;
-        let fails = self.random.percent(20);
-        self.tell(Event::Spilled(object, if fails { Err("full".into()) } else { Ok(()) }))
     }
 
     fn say(&mut self, id: usize, message: &ToStore) {
@@ -230,11 +229,13 @@ impl World {
         let id = self.random.below(self.processes.len());
         let process = &mut self.processes[id];
         if let Some(bytes) = process.out.pop_front() {
-            return self.tell(Event::From(LinkId(id as u64), decoded(&bytes)));
+            let site = process.site;
+            return self.tell(site, Event::From(LinkId(id as u64), decoded(&bytes)));
         }
         if !process.alive && !process.noticed {
             process.noticed = true;
-            return self.tell(Event::LinkDown(LinkId(id as u64)));
+            let site = process.site;
+            return self.tell(site, Event::LinkDown(LinkId(id as u64)));
         }
         Ok(())
     }
@@ -248,6 +249,9 @@ impl World {
         let message: FromStore = decoded(&bytes);
         match message {
             FromStore::Welcome { .. } => Ok(()),
+            FromStore::Offered { .. } | FromStore::Unsent { .. } | FromStore::Gone { .. } => {
+                Err(format!("a process hears what only nodes should: {message:?}"))
+            }
             FromStore::Unneeded { object } => {
                 // What is asked for again is let go of when that has come, too.
                 if self.processes[id].having.remove(&object) && !self.asks_for(id, object) {
@@ -301,6 +305,13 @@ impl World {
                     found.state = State::Returns(Some((reference, pin)));
                 }
             }
+            (Why::Get(Reference { object, .. }, call), FromStore::Full { .. }) => {
+                self.met.refused += 1;
+                if !self.processes[id].having.contains(&object) && !self.asks_for(id, object) {
+                    self.say(id, &ToStore::LetGo { object });
+                }
+                self.count_answer(call);
+            }
             (why, FromStore::Missing { why: missing, .. }) => return self.on_missing(id, why, missing),
             (why, answer) => return Err(format!("{answer:?} is no answer to {why:?}")),
         }
@@ -322,7 +333,9 @@ impl World {
         let owner = reference.map_or(self.processes[id].owner, |reference| reference.owner);
         // A call whose caller has died keeps nothing.
         let orphan = call.is_some_and(|call| !self.calls.contains_key(&call));
-        if self.is_alive(owner) && !orphan {
+        // Its bytes did not get through.
+        let failed = reference.is_some_and(|reference| self.sites.failed.contains(&reference.object));
+        if self.is_alive(owner) && !orphan && !failed {
             return Err(format!("SO-1: process {id} misses {reference:?}: {missing:?}"));
         }
         self.met.owners_lost += u64::from(missing == Missing::OwnerLost);
@@ -515,6 +528,7 @@ impl World {
         if !clients {
             return self.start(owner, false);
         }
+        self.end_site_of(id);
         // Its slots go on for a while, and miss what was its.
         self.calls.retain(|_, call| call.caller != id);
         let next = ClientId(self.processes.len() as u64 + 100);
@@ -535,35 +549,33 @@ impl World {
                 (0..self.processes.len()).any(|id| self.processes[id].alive && !self.inbound[id].is_empty());
             let dead = self.processes.iter().all(|process| process.alive || process.noticed);
             let holds = self.processes.iter().any(|process| process.alive && !process.refs.is_empty());
-            if !asks
-                && !sends
-                && !hears
-                && dead
-                && !holds
-                && self.calls.is_empty()
-                && self.spilling.is_empty()
-            {
-                let left = self.store.status();
-                if left.objects > self.unsent.len() || left.waiting > 0 {
-                    return Err(format!("SO-2: {left:?}"));
+            if !asks && !sends && !hears && dead && !holds && self.calls.is_empty() && self.sites.is_quiet() {
+                for left in self.sites.statuses() {
+                    if left.objects > self.unsent.len() || left.waiting > 0 {
+                        return Err(format!("SO-2: {left:?}"));
+                    }
                 }
                 return self.end();
             }
         }
-        Err("SO-3: it does not come to rest".into())
+        let alive = self.processes.iter().filter(|process| process.alive && !process.asked.is_empty());
+        let waits: Vec<_> = alive.map(|process| &process.asked).collect();
+        let calls: Vec<_> = self.calls.values().map(|call| &call.state).collect();
+        Err(format!("SO-3: it does not come to rest: {waits:?}, {calls:?}, {:?}", self.sites.statuses()))
     }
 
     /// Every owner ends.
     fn end(&mut self) -> Result<(), String> {
         for id in 0..self.processes.len() {
             if std::mem::replace(&mut self.processes[id].alive, false) {
-                self.tell(Event::LinkDown(LinkId(id as u64)))?;
+                let site = self.processes[id].site;
+                self.tell(site, Event::LinkDown(LinkId(id as u64)))?;
             }
         }
-        match self.store.status() {
-            Status { objects: 0, used: 0, on_disk: 0, waiting: 0, .. } => Ok(()),
-            left => Err(format!("SO-2: {left:?}")),
-        }
+        self.end_sites()?;
+        let left =
+            self.sites.statuses().into_iter().find(|left| left.objects + left.waiting > 0 || left.used > 0);
+        left.map_or(Ok(()), |left| Err(format!("SO-2: {left:?}")))
     }
 
     fn let_go_of_everything(&mut self) {

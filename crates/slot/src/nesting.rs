@@ -38,6 +38,11 @@ impl Runtime {
         self.shared.state.lock().own
     }
 
+    /// Whether others than its client call what it is.
+    pub fn has_guests(&self) -> bool {
+        !self.shared.state.lock().guests.is_empty()
+    }
+
     /// A link to the head, to be its client.
     pub fn reach_head(&self) -> io::Result<OwnedFd> {
         let (ours, theirs) = fds::pair()?;

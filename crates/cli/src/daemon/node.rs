@@ -159,6 +159,9 @@ pub async fn start(
                     Accepted::Store { socket, lease, way } => {
                         handle.offer_store(socket, lease, way);
                     }
+                    Accepted::Objects { socket, lease, way } => {
+                        handle.offer_owner(socket, lease, way);
+                    }
                     Accepted::Peer { .. } => {}
                 }
             }

@@ -19,17 +19,20 @@ impl Store {
             }
         }
         for (id, object) in &self.objects {
-            used += if object.place == Place::Disk { 0 } else { object.size };
+            used += if matches!(object.place, Place::Disk | Place::Away) { 0 } else { object.size };
             spilling += if object.place == Place::Spilling { object.size } else { 0 };
             if object.pins != pins.remove(id).unwrap_or_default() {
                 return Err(format!("OB-1: {id:?} has {} pins, which are not all there", object.pins));
             }
-            let kept = object.pins > 0 || !object.holders.is_empty() || !object.wanted.is_empty();
-            if !kept && !matches!(object.place, Place::Coming(_)) {
+            if !object.is_kept(self.far) {
                 return Err(format!("OB-2: nothing keeps {id:?}"));
             }
+            if object.place == Place::Away && !object.wanted.is_empty() && !object.asked {
+                return Err(format!("OB-5: {id:?} is wanted, and nobody was asked for it"));
+            }
             let known = |link| self.links.contains_key(link);
-            if !object.holders.iter().all(known) || !object.having.iter().all(known) {
+            let linked = [&object.holders, &object.having, &object.copies];
+            if !linked.into_iter().flatten().all(known) {
                 return Err(format!("OB-2: {id:?} is held by a process that is gone"));
             }
             if object.place == Place::Spilling && !object.having.is_empty() {

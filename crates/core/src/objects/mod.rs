@@ -9,6 +9,11 @@
 //! does until it has the outcome; in a result by a **pin** that is on the owner's account, so that the slot that sent it
 //! may end, until whoever got the result has claimed it.
 //!
+//! In a cluster the owner has a store of its own, which decides how long its objects live and knows which nodes have copies
+//! (`copies.rs`). The store of a node is one of the processes there: it tells of the first reference on its node and of the
+//! end of the last, asks for the bytes that it lacks, once for all its slots, and lets go of them when it is told to
+//! (`far.rs`).
+//!
 //! * OB-1: as long as a living process holds an object of a living owner, or a pin or another object keeps it, its bytes
 //!   are there: in memory or on disk.
 //! * OB-2: an object that nothing keeps any more is gone; so is everything of an owner that has ended.
@@ -17,6 +22,8 @@
 //! * OB-5: every question is answered once.
 
 mod check;
+mod copies;
+mod far;
 mod holder;
 mod room;
 mod store;

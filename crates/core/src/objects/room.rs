@@ -2,7 +2,7 @@
 
 use super::store::{Effect, LinkId, Object, Place, Store};
 use crate::Tick;
-use paceline_proto::objects::{FromStore, Full, Reference};
+use paceline_proto::objects::{FromStore, Full, Reference, Source};
 use paceline_proto::{ClientId, ObjectId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -33,8 +33,17 @@ pub(super) struct Wish {
     pub object: ObjectId,
     pub size: u64,
     pub until: Tick,
-    /// What came along.
-    pub small: Option<(Vec<u8>, Vec<Reference>)>,
+    pub what: What,
+}
+
+/// What there is to be room for.
+pub(super) enum What {
+    /// An object that is being made; small ones came along.
+    Made(Option<(Vec<u8>, Vec<Reference>)>),
+    /// The bytes of one from elsewhere.
+    Fetched(Source),
+    /// The same of few bytes, which came along.
+    Came(Vec<u8>),
 }
 
 impl Room {
@@ -55,7 +64,7 @@ impl Room {
     pub fn on_removed(&mut self, id: ObjectId, object: Object) {
         self.asked.remove(&id);
         match object.place {
-            Place::Disk => {}
+            Place::Disk | Place::Away => {}
             Place::Spilling => {
                 self.used -= object.size;
                 self.spilling -= object.size;
@@ -87,7 +96,7 @@ impl Room {
         }
     }
 
-    fn full(&self, size: u64) -> Full {
+    pub fn full(&self, size: u64) -> Full {
         let disk = self.failed.as_ref().map(|(why, _)| why.clone());
         Full { size, used: self.used, limit: self.limit, disk }
     }
@@ -109,7 +118,7 @@ impl Store {
             let why = self.room.full(size);
             return out.push(Effect::To(link, FromStore::Full { number, why }));
         }
-        self.room.waiting.push_back(Wish { link, number, object, size, until, small });
+        self.room.waiting.push_back(Wish { link, number, object, size, until, what: What::Made(small) });
     }
 
     /// Serve those who wait, as far as there is room, and make some for the first of the others (OB-4).
@@ -127,9 +136,14 @@ impl Store {
             let waiting = std::mem::take(&mut room.waiting);
             let (over, still) = waiting.into_iter().partition(|wish| wish.until <= now);
             room.waiting = still;
-            for Wish { link, number, size, .. } in <VecDeque<Wish> as IntoIterator>::into_iter(over) {
+            for Wish { link, number, size, object, what, .. } in
+                <VecDeque<Wish> as IntoIterator>::into_iter(over)
+            {
                 let why = self.room.full(size);
-                out.push(Effect::To(link, FromStore::Full { number, why }));
+                match what {
+                    What::Made(_) => out.push(Effect::To(link, FromStore::Full { number, why })),
+                    What::Fetched(_) | What::Came(_) => self.no_room_for(object, &why, out),
+                }
             }
             return self.give_room(now, out);
         }
@@ -137,22 +151,21 @@ impl Store {
     }
 
     fn grant(&mut self, wish: Wish, out: &mut Vec<Effect>) {
-        let Wish { link, number, object: id, size, small, .. } = wish;
+        let Wish { link, number, object: id, size, what, .. } = wish;
+        let small = match what {
+            What::Made(small) => small,
+            What::Fetched(from) => return self.bring(link, id, size, Ok(from), out),
+            What::Came(bytes) => return self.bring(link, id, size, Err(bytes), out),
+        };
+        if self.is_unlinked(link) {
+            // The owner has gone while this waited, and would never say that it may go.
+            return self.say_unlinked(link, number, id, out);
+        }
         let owner = self.links.get(&link).and_then(|link| link.owner).map_or(ClientId(0), |(owner, _)| owner);
         self.room.used += size;
         self.uses += 1;
-        let object = Object {
-            reference: Reference { object: id, owner, home: self.node },
-            size,
-            place: Place::Coming(link),
-            holders: BTreeSet::new(),
-            having: BTreeSet::new(),
-            pins: 0,
-            inside: Vec::new(),
-            used: self.uses,
-            wanted: Vec::new(),
-        };
-        self.objects.insert(id, object);
+        let reference = Reference { object: id, owner, home: self.node };
+        self.objects.insert(id, Object::new(reference, size, Place::Coming(link), self.uses));
         if let Some((bytes, inside)) = small {
             self.objects.get_mut(&id).expect("just made").place = Place::Small;
             out.push(Effect::KeepSmall(id, bytes));

@@ -1,9 +1,10 @@
 //! The store of one node.
 
-use paceline_proto::objects::{FromStore, Missing, Reference, ToStore};
+use paceline_proto::objects::{FromStore, Missing, Reference, Source, ToStore};
 use paceline_proto::{ClientId, NodeId, ObjectId, PinId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::far::Pending;
 use super::room::Room;
 use crate::Tick;
 
@@ -20,10 +21,15 @@ pub enum Event {
     From(LinkId, ToStore),
     /// The process is gone, or as good as gone.
     LinkDown(LinkId),
+    /// A link to the store of this client, which decides how long its objects live. In place of an earlier one.
+    OwnerUp(LinkId, ClientId),
+    FromOwner(LinkId, FromStore),
     /// The client has ended, as the cluster says.
     OwnerGone(ClientId),
     /// The bytes of an object are in a file now, and only there; or they could not be written, for this reason.
     Spilled(ObjectId, Result<(), String>),
+    /// The bytes that were to be fetched are here, or will not come.
+    Fetched(ObjectId, bool),
     Tick,
 }
 
@@ -31,7 +37,8 @@ pub enum Event {
 pub enum Effect {
     /// With `Memory` goes what the shell keeps for the object.
     To(LinkId, FromStore),
-    /// The memory that came with `Put` is this object's.
+    ToOwner(LinkId, ToStore),
+    /// The memory that came with `Put`, or was fetched, is this object's.
     Keep(ObjectId),
     /// The same of bytes in the message.
     KeepSmall(ObjectId, Vec<u8>),
@@ -39,6 +46,15 @@ pub enum Effect {
     Hand(LinkId, u64, ObjectId, u64),
     /// Write the bytes to a file, and let go of the memory.
     Spill(ObjectId),
+    /// Bring so many bytes of an object here, from whoever is at this link or where that says.
+    Fetch {
+        object: ObjectId,
+        size: u64,
+        link: LinkId,
+        from: Source,
+    },
+    /// The node at this link has room for the bytes of an object.
+    Send(LinkId, ObjectId),
     /// Let go of the object.
     Discard(ObjectId),
     WakeAt(Tick),
@@ -54,6 +70,8 @@ pub(super) enum Place {
     /// On their way to disk. Whoever wants them waits for that.
     Spilling,
     Disk,
+    /// They are elsewhere: with nodes that have copies, or wherever the owner knows.
+    Away,
 }
 
 #[derive(Debug)]
@@ -72,13 +90,49 @@ pub(super) struct Object {
     pub used: u64,
     /// Questions that wait for the bytes.
     pub wanted: Vec<(LinkId, u64)>,
+    /// Nodes that have the bytes, too,
+    pub copies: BTreeSet<LinkId>,
+    /// and those of them that were asked in vain.
+    pub failed: BTreeSet<LinkId>,
+    /// The bytes are being fetched, or were asked for.
+    pub asked: bool,
+    /// The owner knows that this store holds it.
+    pub up: bool,
+    /// The owner has said that it is of no use any more; who has asked for its bytes before gets them.
+    pub ended: bool,
+    /// Of what the owner was asked before this number it has heard the contrary since.
+    pub since: u64,
 }
 
 impl Object {
-    fn is_kept(&self) -> bool {
+    pub fn new(reference: Reference, size: u64, place: Place, used: u64) -> Object {
+        Object {
+            reference,
+            size,
+            place,
+            holders: BTreeSet::new(),
+            having: BTreeSet::new(),
+            pins: 0,
+            inside: Vec::new(),
+            used,
+            wanted: Vec::new(),
+            copies: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            asked: false,
+            up: false,
+            ended: false,
+            since: 0,
+        }
+    }
+
+    /// Whether anything keeps it. Where the owner decides, it says when bytes are of no use any more.
+    pub fn is_kept(&self, far: bool) -> bool {
         // Who has asked for the bytes gets them, even if it has let go of its reference meanwhile.
         let wanted = !self.wanted.is_empty() || matches!(self.place, Place::Coming(_));
-        wanted || self.pins > 0 || !self.holders.is_empty()
+        wanted
+            || self.pins > 0
+            || !self.holders.is_empty()
+            || (far && self.place != Place::Away && !self.ended)
     }
 }
 
@@ -99,10 +153,25 @@ pub struct Status {
 pub(super) struct Link {
     /// On whose account, and whether it is the owner itself.
     pub owner: Option<(ClientId, bool)>,
+    /// The node whose store is at the other end, if it is one.
+    pub node: Option<NodeId>,
+    /// The owner's store is at the other end: it answers, and we ask.
+    pub up: bool,
+}
+
+impl Link {
+    fn of(owner: Option<(ClientId, bool)>) -> Link {
+        Link { owner, node: None, up: false }
+    }
 }
 
 pub struct Store {
     pub(super) node: NodeId,
+    /// Owners have stores of their own, which decide how long their objects live.
+    pub(super) far: bool,
+    /// Questions to owners.
+    pub(super) pending: BTreeMap<u64, (LinkId, Pending)>,
+    pub(super) numbers: u64,
     pub(super) objects: BTreeMap<ObjectId, Object>,
     pub(super) links: BTreeMap<LinkId, Link>,
     pub(super) pins: BTreeMap<PinId, (ObjectId, ClientId)>,
@@ -116,6 +185,9 @@ impl Store {
     pub fn new(node: NodeId, limit: u64) -> Store {
         Store {
             node,
+            far: false,
+            pending: BTreeMap::new(),
+            numbers: 0,
             objects: BTreeMap::new(),
             links: BTreeMap::new(),
             pins: BTreeMap::new(),
@@ -123,6 +195,11 @@ impl Store {
             gone: VecDeque::new(),
             uses: 0,
         }
+    }
+
+    /// The same of a node whose clients have stores of their own.
+    pub fn of_cluster(node: NodeId, limit: u64) -> Store {
+        Store { far: true, ..Store::new(node, limit) }
     }
 
     /// How many bytes an object is to have.
@@ -144,16 +221,22 @@ impl Store {
     pub fn handle(&mut self, now: Tick, event: Event, out: &mut Vec<Effect>) {
         match event {
             Event::LinkUp(link) => {
-                self.links.insert(link, Link { owner: None });
+                self.links.insert(link, Link::of(None));
                 out.push(Effect::To(link, FromStore::Welcome { node: self.node }));
             }
             Event::From(link, message) if self.links.contains_key(&link) => {
                 self.on_message(now, link, message, out)
             }
             Event::From(..) => {}
-            Event::LinkDown(link) => self.on_link_down(link, out),
+            Event::LinkDown(link) => self.on_link_down(now, link, out),
+            Event::OwnerUp(link, owner) => self.on_owner_up(link, owner, out),
+            Event::FromOwner(link, message) if self.links.contains_key(&link) => {
+                self.on_owner_says(now, link, message, out);
+            }
+            Event::FromOwner(..) => {}
             Event::OwnerGone(owner) => self.on_owner_gone(owner, out),
             Event::Spilled(object, result) => self.on_spilled(now, object, result, out),
+            Event::Fetched(object, here) => self.on_fetched(now, object, here, out),
             Event::Tick => {}
         }
         self.give_room(now, out);
@@ -162,10 +245,11 @@ impl Store {
     }
 
     fn on_message(&mut self, now: Tick, link: LinkId, message: ToStore, out: &mut Vec<Effect>) {
+        let Some(message) = self.ask_owner_first(link, message, out) else { return };
         match message {
             ToStore::Hello { owner, root } => {
                 self.gone.retain(|gone| *gone != owner || !root);
-                self.links.insert(link, Link { owner: Some((owner, root)) });
+                self.links.insert(link, Link::of(Some((owner, root))));
             }
             ToStore::Reserve { number, object, size, wait } => {
                 self.ask_for_room(now + wait, link, number, object, size, None, out);
@@ -187,13 +271,8 @@ impl Store {
                 }
                 None => self.say_missing(link, number, reference, out),
             },
-            ToStore::Release { object } => {
-                if let Some(found) = self.objects.get_mut(&object) {
-                    found.holders.remove(&link);
-                }
-                self.see_to(object, out);
-            }
-            ToStore::Get { number, reference } => self.on_get(link, number, reference, out),
+            ToStore::Release { object } => self.drop_holder(link, object, out),
+            ToStore::Get { number, reference } => self.on_get(now, link, number, reference, out),
             ToStore::LetGo { object } => self.on_let_go(link, object),
             ToStore::Pin { number, pin, reference } => match self.objects.get_mut(&reference.object) {
                 Some(object) => {
@@ -214,6 +293,12 @@ impl Store {
                 self.unpin(pin, out);
             }
             ToStore::Unpin { pin } => self.unpin(pin, out),
+            ToStore::Node { owner, node, .. } => {
+                self.links.insert(link, Link { owner: Some((owner, false)), node: Some(node), up: false });
+            }
+            ToStore::Made { object, size, inside } => self.on_made(link, object, size, inside),
+            ToStore::Has { object } => self.on_has(link, object, out),
+            ToStore::Send { object } => out.push(Effect::Send(link, object)),
         }
     }
 
@@ -235,21 +320,44 @@ impl Store {
         inside: Vec<Reference>,
         out: &mut Vec<Effect>,
     ) {
-        let known: Vec<Reference> =
-            inside.into_iter().filter(|inner| self.objects.contains_key(&inner.object)).collect();
-        for inner in &known {
-            self.objects.get_mut(&inner.object).expect("only known ones").pins += 1;
-        }
+        let known = self.keep_inside(&inside);
         let object = self.objects.get_mut(&id).expect("it was made by the caller");
         object.inside = known;
         object.holders.insert(link);
-        let wanted = std::mem::take(&mut object.wanted);
-        for (link, number) in wanted {
+        if self.far {
+            object.up = true;
+            let (size, owner) = (object.size, object.reference.owner);
+            self.tell_owner(owner, ToStore::Made { object: id, size, inside }, out);
+        }
+        self.serve_wanted(id, out);
+    }
+
+    /// Those of them that are known here, which are kept by what they are inside of. In a cluster the owner keeps them.
+    pub(super) fn keep_inside(&mut self, inside: &[Reference]) -> Vec<Reference> {
+        let mut known = inside.to_vec();
+        known.retain(|inner| !self.far && self.objects.contains_key(&inner.object));
+        for inner in &known {
+            self.objects.get_mut(&inner.object).expect("only known ones").pins += 1;
+        }
+        known
+    }
+
+    /// The bytes are here: whoever waits for them gets them.
+    pub(super) fn serve_wanted(&mut self, id: ObjectId, out: &mut Vec<Effect>) {
+        let Some(object) = self.objects.get_mut(&id) else { return };
+        for (link, number) in std::mem::take(&mut object.wanted) {
             self.hand(link, number, id, out);
         }
     }
 
-    fn on_get(&mut self, link: LinkId, number: u64, reference: Reference, out: &mut Vec<Effect>) {
+    pub(super) fn on_get(
+        &mut self,
+        now: Tick,
+        link: LinkId,
+        number: u64,
+        reference: Reference,
+        out: &mut Vec<Effect>,
+    ) {
         self.uses += 1;
         let Some(object) = self.objects.get_mut(&reference.object) else {
             return self.say_missing(link, number, reference, out);
@@ -258,6 +366,10 @@ impl Store {
         match object.place {
             Place::Coming(_) | Place::Spilling => object.wanted.push((link, number)),
             Place::Small | Place::Memory | Place::Disk => self.hand(link, number, reference.object, out),
+            Place::Away => {
+                object.wanted.push((link, number));
+                self.fetch(now, reference.object, out);
+            }
         }
     }
 
@@ -269,9 +381,12 @@ impl Store {
         out.push(Effect::Hand(link, number, id, object.size));
     }
 
-    fn say_missing(&self, link: LinkId, number: u64, reference: Reference, out: &mut Vec<Effect>) {
-        let gone = self.gone.contains(&reference.owner);
-        let why = if gone { Missing::OwnerLost } else { Missing::Lost };
+    pub(super) fn say_missing(&self, link: LinkId, number: u64, reference: Reference, out: &mut Vec<Effect>) {
+        let why = match self.gone.contains(&reference.owner) {
+            true => Missing::OwnerLost,
+            false if self.far => Missing::Unlinked,
+            false => Missing::Lost,
+        };
         out.push(Effect::To(link, FromStore::Missing { number, why }));
     }
 
@@ -283,7 +398,7 @@ impl Store {
 
     /// Something that kept an object may be gone (OB-2).
     pub(super) fn see_to(&mut self, id: ObjectId, out: &mut Vec<Effect>) {
-        if self.objects.get(&id).is_some_and(|object| !object.is_kept()) {
+        if self.objects.get(&id).is_some_and(|object| !object.is_kept(self.far)) {
             self.remove(id, Missing::Lost, out);
         }
     }
@@ -298,13 +413,16 @@ impl Store {
             for &link in &object.having {
                 out.push(Effect::To(link, FromStore::Unneeded { object: id }));
             }
-            if !matches!(object.place, Place::Coming(_)) {
+            for &link in &object.copies {
+                out.push(Effect::To(link, FromStore::Gone { object: id, why }));
+            }
+            if !matches!(object.place, Place::Coming(_) | Place::Away) {
                 out.push(Effect::Discard(id));
             }
             for inner in &object.inside {
                 let Some(found) = self.objects.get_mut(&inner.object) else { continue };
                 found.pins -= 1;
-                if !found.is_kept() {
+                if !found.is_kept(self.far) {
                     next.push(inner.object);
                 }
             }
@@ -325,27 +443,57 @@ impl Store {
         self.room.on_let_go(link, id);
     }
 
-    fn on_link_down(&mut self, link: LinkId, out: &mut Vec<Effect>) {
-        let Some(Link { owner }) = self.links.remove(&link) else { return };
+    /// A process has no reference any more.
+    fn drop_holder(&mut self, link: LinkId, id: ObjectId, out: &mut Vec<Effect>) {
+        let Some(object) = self.objects.get_mut(&id) else { return };
+        if object.holders.remove(&link) && object.holders.is_empty() && self.far {
+            (object.up, object.since) = (false, self.numbers);
+            let owner = object.reference.owner;
+            self.tell_owner(owner, ToStore::Release { object: id }, out);
+        }
+        self.see_to(id, out);
+    }
+
+    fn on_link_down(&mut self, now: Tick, link: LinkId, out: &mut Vec<Effect>) {
+        let Some(Link { owner, up, .. }) = self.links.remove(&link) else { return };
         self.room.on_link_down(link);
+        if up {
+            self.forget_questions(link, out);
+        }
         let ids: Vec<ObjectId> = self.objects.keys().copied().collect();
         for id in ids {
             let Some(object) = self.objects.get_mut(&id) else { continue };
-            object.holders.remove(&link);
+            object.copies.remove(&link);
+            object.failed.remove(&link);
             object.having.remove(&link);
             object.wanted.retain(|(asker, _)| *asker != link);
-            if object.place == Place::Coming(link) {
-                self.remove(id, Missing::Lost, out);
-            } else {
-                self.see_to(id, out);
+            match object.place {
+                Place::Coming(from) if from == link && !object.asked => self.remove(id, Missing::Lost, out),
+                Place::Coming(from) if from == link => self.on_fetched(now, id, false, out),
+                Place::Away
+                    if object.asked
+                        && !self.far
+                        && !self.room.waiting.iter().any(|wish| wish.object == id) =>
+                {
+                    // It waited for room to be fetched over this link.
+                    object.asked = false;
+                    self.fetch(now, id, out);
+                }
+                _ => {}
             }
+            self.drop_holder(link, id, out);
         }
         if let Some((owner, true)) = owner {
             self.on_owner_gone(owner, out);
         }
     }
 
-    fn on_owner_gone(&mut self, owner: ClientId, out: &mut Vec<Effect>) {
+    /// An owner of which nothing was heard is back.
+    pub(super) fn back(&mut self, owner: ClientId) {
+        self.gone.retain(|gone| *gone != owner);
+    }
+
+    pub(super) fn on_owner_gone(&mut self, owner: ClientId, out: &mut Vec<Effect>) {
         let roots = self.links.values().any(|link| link.owner == Some((owner, true)));
         if roots {
             // It has opened another link, which is what counts.

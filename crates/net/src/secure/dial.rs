@@ -89,7 +89,29 @@ pub fn dial_store(
     secret: LeaseSecret,
     deadline: Instant,
 ) -> Result<Secured, Error> {
-    let header = Header { kind: Kind::Store, id: lease.0 };
+    dial_beside(Kind::Store, addresses, relayed, lease, secret, deadline)
+}
+
+/// The same between that store and the one of a client.
+pub fn dial_objects(
+    addresses: &[Address],
+    relayed: bool,
+    lease: LeaseId,
+    secret: LeaseSecret,
+    deadline: Instant,
+) -> Result<Secured, Error> {
+    dial_beside(Kind::Objects, addresses, relayed, lease, secret, deadline)
+}
+
+fn dial_beside(
+    kind: Kind,
+    addresses: &[Address],
+    relayed: bool,
+    lease: LeaseId,
+    secret: LeaseSecret,
+    deadline: Instant,
+) -> Result<Secured, Error> {
+    let header = Header { kind, id: lease.0 };
     reach(addresses, deadline, |socket, address, until| {
         let sealed = relayed || matches!(address, Found::Tcp { .. });
         at_once(greet_node(socket, address, header, &secret, sealed, until))

@@ -62,6 +62,8 @@ pub enum Accepted {
     Data { socket: OwnedFd, lease: LeaseId, way: Way },
     /// The same, for the node's store.
     Store { socket: OwnedFd, lease: LeaseId, way: Way },
+    /// The same, between the node's store and that of a client.
+    Objects { socket: OwnedFd, lease: LeaseId, way: Way },
 }
 
 /// A new name for an abstract unix socket, which nobody can guess.
@@ -220,6 +222,10 @@ async fn see(socket: OwnedFd, door: &Door, unix: bool) -> Result<Accepted, Failu
         (Kind::Store, Serves::Node, _) => {
             let way = if unix { Way::Unix } else { Way::Tls };
             Ok(Accepted::Store { socket: talk.into_descriptor(), lease: LeaseId(header.id), way })
+        }
+        (Kind::Objects, Serves::Node, _) => {
+            let way = if unix { Way::Unix } else { Way::Tls };
+            Ok(Accepted::Objects { socket: talk.into_descriptor(), lease: LeaseId(header.id), way })
         }
         (Kind::Client | Kind::Node, Serves::Head, Some(keys)) => {
             let (proved, peer, method) = match known {

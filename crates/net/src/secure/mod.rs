@@ -24,7 +24,7 @@ mod session;
 mod talk;
 pub(crate) mod tls;
 
-pub use dial::{Dialed, answer_data, dial, dial_async, dial_data, dial_relayed, dial_store};
+pub use dial::{Dialed, answer_data, dial, dial_async, dial_data, dial_objects, dial_relayed, dial_store};
 pub use error::Error;
 pub use introduction::{Introduction, Role, Timing};
 pub use keys::{Credential, Key, Keys, NoKey, TOKEN_LIVES, Token, read_private};

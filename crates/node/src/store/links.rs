@@ -2,6 +2,7 @@
 
 use super::cache::{Coming, Leaving};
 use super::{Shared, unpack};
+use crate::objects::Shelf;
 use paceline_net::secure::{Secured, answer_data};
 use paceline_net::store::{Incoming, Outgoing, Shelves, serve as serve_link};
 use paceline_proto::store::{Failure, Name, Space};
@@ -22,13 +23,14 @@ pub(super) fn serve(
     connection: OwnedFd,
     client: ClientId,
     secret: Option<LeaseSecret>,
+    shelf: Shelf,
     closed: impl FnOnce() + Send + 'static,
 ) {
     let thread = std::thread::Builder::new().name("paceline-store".into()).stack_size(STACK);
     let started = thread.spawn(move || {
         let ended = answer(connection, secret).and_then(|secured| {
             let Some(number) = begin(&shared, &secured, client)? else { return Ok(()) };
-            let mut shelves = OfClient { shared: shared.clone(), client };
+            let mut shelves = OfClient { shared: shared.clone(), client, shelf };
             let going = serve_link(secured, &mut shelves);
             end(&shared, number, client, matches!(going, Ok(true)));
             going.map(drop)
@@ -43,7 +45,8 @@ pub(super) fn serve(
     }
 }
 
-fn answer(connection: OwnedFd, secret: Option<LeaseSecret>) -> io::Result<Secured> {
+/// Have the other side prove that it knows the secret, if it has to.
+pub(crate) fn answer(connection: OwnedFd, secret: Option<LeaseSecret>) -> io::Result<Secured> {
     match secret {
         Some(secret) => answer_data(connection, &secret, Instant::now() + LIMIT),
         None => Ok(connection.into()),
@@ -78,6 +81,7 @@ fn end(shared: &Shared, number: u64, client: ClientId, going: bool) {
 struct OfClient {
     shared: Arc<Shared>,
     client: ClientId,
+    shelf: Shelf,
 }
 
 impl Shelves for OfClient {
@@ -99,14 +103,14 @@ impl Shelves for OfClient {
                     Err(why)
                 }
             },
-            Space::Objects => Err(Failure::System { text: "this node keeps no objects".into() }),
+            Space::Objects => self.shelf.take(name, length),
         }
     }
 
     fn open(&mut self, space: Space, name: Name) -> Result<Box<dyn Outgoing>, Failure> {
         match space {
             Space::Files => Ok(Box::new(Leaving::open(&self.shared, name)?)),
-            Space::Objects => Err(Failure::Missing),
+            Space::Objects => self.shelf.open(name),
         }
     }
 

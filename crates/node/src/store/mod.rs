@@ -15,6 +15,9 @@ mod left;
 mod links;
 mod unpack;
 
+pub(crate) use links::answer;
+
+use crate::objects::Shelf;
 use cache::Cache;
 use left::{Going, Left};
 use paceline_proto::ClientId;
@@ -89,9 +92,10 @@ impl Store {
         connection: OwnedFd,
         client: ClientId,
         secret: Option<paceline_proto::LeaseSecret>,
+        shelf: Shelf,
         closed: impl FnOnce() + Send + 'static,
     ) {
-        links::serve(self.shared.clone(), connection, client, secret, closed);
+        links::serve(self.shared.clone(), connection, client, secret, shelf, closed);
     }
 
     /// Whether some client has no link any more, so that [`Store::tidy`] should be called now and then.
