@@ -36,6 +36,7 @@ def paceline_calls(size: int) -> Iterator[Calls]:
             "result": lambda: remote[made](size),
             "overwrite": lambda: remote[overwrite](array),
             "small": lambda: remote[ends](small),
+            "back": lambda: remote[same](small),
             "empty": lambda: remote[same](None),
         }
 
@@ -109,10 +110,12 @@ def run(plan: Plan) -> Iterator[Row]:
         peer = got.get("copy", "GB/s", "rate")
         yield Row("arrays", what, got.get("ours", "GB/s", "rate"), peer, "copy, overwritten", Must(">=", 1.0))
         if ours:
-            got = interleave(plan.rounds, {"small": ours("small"), "empty": ours("empty")})
+            calls = {name: ours(name) for name in ("small", "back", "empty")}
+            got = interleave(plan.rounds, calls)
             peer = got.get("empty", "us", "us")
             what = f"{SMALL / 1000:g} KB array, blocking call p50"
             yield Row("arrays", what, got.get("small", "us", "us"), peer, "empty call", Must("<=", 1.5))
+            yield Row("arrays", f"{what}, there and back", got.get("back", "us", "us"), peer, "empty call")
 
 
 if __name__ == "__main__":
