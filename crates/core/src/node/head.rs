@@ -7,6 +7,9 @@ use paceline_proto::control::{HeadToNode, Met, NodeToHead, Placement};
 use paceline_proto::{Death, LeaseId, LeaseSecret, Resources, SlotId};
 use std::time::Duration;
 
+/// How long a node waits for the first word of a head that it has reached.
+const UNWELCOMED: Duration = Duration::from_secs(10);
+
 impl Node {
     pub(super) fn on_head(&mut self, now: Tick, message: HeadToNode, out: &mut Vec<Effect>) {
         if let HeadToNode::Welcome { cluster, epoch } = message {
@@ -143,7 +146,10 @@ impl Node {
     }
 
     fn head_lost(&self) -> Duration {
-        self.config.head_lost.max(self.config.heartbeat * (BEATS + 1))
+        let least = self.config.heartbeat * (BEATS + 1);
+        let usual = self.config.head_lost.max(least);
+        // One that has never been welcomed has nothing to keep. The head may have been stopped before it could say so.
+        if self.met.is_none() { usual.min(UNWELCOMED.max(least)) } else { usual }
     }
 
     /// The head grants these leases to nobody before this time is over, and to others after it: they end.
