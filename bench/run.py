@@ -37,6 +37,7 @@ QUESTIONS = (
     "arrays",
     "objects",
     "files",
+    "tls",
 )
 LONGEST = 600
 

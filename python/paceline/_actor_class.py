@@ -57,7 +57,6 @@ else:
     _Typed = _Generic
 
 OWN: dict[str, Any] = {"name": None, "detached": False, "restarts": 0, "concurrency": 1, "cluster": None}
-NEEDS = ("cpus", "gpus", "memory", "resources", "placement")
 COMMON = ("cpus", "gpus", "memory", "resources", "placement", "min_gpu_memory", "wait", "timeout", "env")
 
 
@@ -137,7 +136,7 @@ class ActorClass(_Typed[T]):
         if options["detached"]:
             return self._detached(session, payload, name, args, kwargs)
         shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **_common(options)}))
-        needs = {need: shipped[need] for need in (*NEEDS, "env") if need in shipped}
+        needs = _remote.slot_needs(shipped)
         pool = session.pool(1, eager=True, once=True, restarts=options["restarts"], **needs)
         pool.prepare(payload, name, args, kwargs)
         kind = SavedHome if self._about.saves and options["restarts"] else OwnHome

@@ -74,9 +74,7 @@ def _needs(options: dict[str, Any]) -> dict[str, Any]:
     from paceline import _remote
 
     asked = {name: options[name] for name in _remote.DEFAULTS if name in options}
-    shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **asked}))
-    names = ("cpus", "gpus", "memory", "resources", "placement", "env")
-    return {name: shipped[name] for name in names if name in shipped}
+    return _remote.slot_needs(_remote.shipped(_remote._checked({**_remote.DEFAULTS, **asked})))
 
 
 def main() -> None:

@@ -74,8 +74,8 @@ class Executor(concurrent.futures.Executor):
 
     `initializer(*initargs)` is called first in every slot. A slot is replaced after `max_tasks_per_child` calls.
     `max_workers` counts processes, not CPUs: there may be more of them; by default there are as many as the cluster has
-    CPUs. `gpus`, `memory`, `resources`, `placement` and `min_gpu_memory` are what each slot has, as in `remote`, and
-    `cluster` where they are. `mp_context` is taken for the sake of programs that give it, and has no effect.
+    CPUs. `gpus`, `memory`, `resources`, `placement`, `min_gpu_memory` and `env` are what each slot has, as in
+    `remote`, and `cluster` where they are. `mp_context` is taken for the sake of programs that give it, without effect.
 
     >>> import paceline as pl
     >>> with pl.connect(cpus=2), pl.Executor(max_workers=2) as executor:
@@ -98,6 +98,7 @@ class Executor(concurrent.futures.Executor):
         resources: Mapping[str, float] | None = None,
         placement: str | Placement | None = None,
         min_gpu_memory: int | str | None = None,
+        env: Mapping[str, str] | None = None,
         cluster: Cluster | None = None,
     ) -> None:
         if max_workers is not None and max_workers <= 0:
@@ -114,7 +115,7 @@ class Executor(concurrent.futures.Executor):
         self._max_workers = whole_number("max_workers", max_workers or self._cluster.cpus, least=1)
         self._first = (initializer, tuple(initargs))
         self._options = {
-            **needs(cpus, gpus, memory, resources, placement, min_gpu_memory),
+            **needs(cpus, gpus, memory, resources, placement, min_gpu_memory, env),
             "eager": False,
             "restarts": 0,
             "calls_per_slot": max_tasks_per_child,
@@ -301,6 +302,7 @@ def needs(
     resources: Mapping[str, float] | None,
     placement: str | Placement | None,
     min_gpu_memory: int | str | None,
+    env: Mapping[str, str] | None,
 ) -> dict[str, Any]:
     """What each slot of a pool has, as the core takes it."""
     given: Any = {
@@ -310,9 +312,9 @@ def needs(
         "resources": resources,
         "placement": placement,
         "min_gpu_memory": min_gpu_memory,
+        "env": env,
     }
-    shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **given}))
-    return {name: shipped[name] for name in ("cpus", "gpus", "memory", "resources", "placement")}
+    return _remote.slot_needs(_remote.shipped(_remote._checked({**_remote.DEFAULTS, **given})))
 
 
 def open_pool(cluster: Cluster, size: int, options: dict[str, Any]) -> _native.Pool:

@@ -46,12 +46,14 @@ def group(
     placement: str | Placement | None = None,
     min_gpu_memory: int | str | None = None,
     wait: float | None = None,
+    env: Mapping[str, str] | None = None,
     cluster: Cluster | None = None,
 ) -> Group:
     """Get `size` slots together or not at all, each with what is asked for here, and keep them until the end of the
     `with` block: for work whose parts must run at the same time, such as distributed training.
 
-    The other arguments are those of `remote`; `placement="one_per_node"` puts each member on a node of its own. It
+    The other arguments are those of `remote`, among them `env`, variables of the environment that are set before
+    anything of yours is imported; `placement="one_per_node"` puts each member on a node of its own. It
     waits until there is room for all, at most `wait` seconds if that is given; what can never be had fails at once.
     Both are `NoResources`. While it waits, what becomes free is kept for it.
 
@@ -75,6 +77,7 @@ def group(
         "placement": placement,
         "min_gpu_memory": min_gpu_memory,
         "wait": wait,
+        "env": env,
     }
     checked = _remote._checked({**_remote.DEFAULTS, **options})
     return Group(cluster or _cluster.current(), size, checked)
@@ -98,14 +101,13 @@ class Group:
 
     def __init__(self, cluster: Cluster, size: int, options: Options) -> None:
         shipped = _remote.shipped(options)
-        needs = {name: shipped[name] for name in ("cpus", "gpus", "memory", "resources", "placement")}
         self.size = size
         self.nodes = []
         self._cluster = cluster
         self._closed = False
         self._functions: dict[Any, RemoteFunction[..., Any]] = {}
         self._pending: list[Future[Any]] = []
-        self._native = cluster._connected().group(size, **needs)
+        self._native = cluster._connected().group(size, **_remote.slot_needs(shipped))
         self._seats = [_Seat(self, self._native, rank) for rank in range(size)]
         try:
             self._gather(options)

@@ -329,6 +329,7 @@ class Session:
         memory: int,
         resources: Sequence[tuple[str, float]],
         placement: tuple[str, bool, Sequence[tuple[str, str]], Sequence[str], Sequence[str], int] | None,
+        env: Sequence[tuple[str, str]] = ...,
     ) -> Group:
         """Ask for so many slots together. Tasks wait until all are there."""
     def submit_program(

@@ -50,8 +50,8 @@ class Pool:
 
     `initializer(*initargs)` is called first in every slot. A slot is replaced after `maxtasksperchild` calls.
     `processes` counts processes, not CPUs: there may be more of them; by default there are as many as the cluster has
-    CPUs. `gpus`, `memory`, `resources`, `placement` and `min_gpu_memory` are what each slot has, as in `remote`, and
-    `cluster` where they are. `context` is taken for the sake of programs that give it, and has no effect.
+    CPUs. `gpus`, `memory`, `resources`, `placement`, `min_gpu_memory` and `env` are what each slot has, as in
+    `remote`, and `cluster` where they are. `context` is taken for the sake of programs that give it, and has no effect.
 
     >>> import paceline as pl
     >>> with pl.connect(cpus=2), pl.Pool(2) as pool:
@@ -73,6 +73,7 @@ class Pool:
         resources: Mapping[str, float] | None = None,
         placement: str | Placement | None = None,
         min_gpu_memory: int | str | None = None,
+        env: Mapping[str, str] | None = None,
         cluster: Cluster | None = None,
     ) -> None:
         self._state = TERMINATE  # until all is well
@@ -86,7 +87,7 @@ class Pool:
         self._processes = whole_number("processes", processes or self._cluster.cpus, least=1)
         self._first = (initializer, tuple(initargs))
         self._options = {
-            **needs(cpus, gpus, memory, resources, placement, min_gpu_memory),
+            **needs(cpus, gpus, memory, resources, placement, min_gpu_memory, env),
             "eager": True,
             "restarts": None,
             "calls_per_slot": maxtasksperchild,

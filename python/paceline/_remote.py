@@ -540,6 +540,12 @@ def shipped(options: Options) -> dict[str, Any]:
     return plain
 
 
+def slot_needs(shipped: dict[str, Any]) -> dict[str, Any]:
+    """What each slot has, of options as the core takes them: all that a pool or a group has to know."""
+    names = ("cpus", "gpus", "memory", "resources", "placement", "env")
+    return {name: shipped[name] for name in names if name in shipped}
+
+
 def _never() -> bool:
     return False
 

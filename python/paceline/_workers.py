@@ -55,7 +55,8 @@ class WorkerPool:
 
     There are `slots` of them, which need no CPUs unless `cpus` says so; without, there are as many as the cluster has
     room for, one CPU each or what you ask for by `cpus`, `gpus`, `memory` and `resources`, on nodes that join later,
-    too. The pool keeps them until it is closed.
+    too. The pool keeps them until it is closed. Variables of the environment come with the class:
+    `WorkerPool(pl.remote(env={...})(Worker))`.
 
     A job that takes longer than `job_timeout` seconds is stopped, its slot is replaced, and it runs again, at most
     `retries` times. Updates that late slots must run take at most `update_history` bytes. Should they become more, a
@@ -116,9 +117,10 @@ class WorkerPool:
             "retries": retries,
             "retry_on": retry_on,
             "timeout": job_timeout,
+            # An argument of this name would be taken from the constructor's.
+            "env": getattr(worker, "_options", {}).get("env"),
         }
         shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **options}))
-        needs = {name: shipped[name] for name in ("cpus", "gpus", "memory", "resources", "placement")}
         self._size = ALL if slots is None else whole_number("slots", slots, least=1)
         self._kind = kind
         self._name = name_of(kind)
@@ -127,7 +129,9 @@ class WorkerPool:
         self._cluster = cluster or _cluster.current_or_new()
         session = self._cluster._connected()
         self._cluster._refresh()
-        self._native: _native.Pool = session.pool(self._size, eager=True, history=_bytes(update_history), **needs)
+        self._native: _native.Pool = session.pool(
+            self._size, eager=True, history=_bytes(update_history), **_remote.slot_needs(shipped)
+        )
         try:
             self._native.prepare(_payload("construct"), f"{self._name}(...)", (kind, args, kwargs), {})
         except BaseException:

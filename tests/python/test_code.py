@@ -393,6 +393,34 @@ def test_variables_reach_other_machines(far: Far) -> None:
     assert far.run() == "small"
 
 
+def test_variables_of_groups_and_pools() -> None:
+    """All processes of one have them, and others do not."""
+
+    def model() -> str | None:
+        return os.environ.get("MODEL")
+
+    class Worker:
+        def __init__(self, env: str) -> None:
+            self.env = env
+
+        def run(self, _item: int) -> tuple[str, str | None]:
+            return self.env, model()
+
+    with pl.connect(cpus=2):
+        with pl.group(2, env={"MODEL": "group"}) as group:
+            assert group.run(model) == ["group", "group"]
+        with pl.Executor(2, env={"MODEL": "executor"}) as executor:
+            assert executor.submit(model).result() == "executor"
+        with pl.Pool(1, env={"MODEL": "pool"}) as pool:
+            assert pool.apply(model) == "pool"
+        decorated: Any = pl.remote(env={"MODEL": "workers"})(Worker)
+        with pl.WorkerPool(decorated, env="the constructor's", slots=1) as workers:
+            assert workers.map([1]) == [("the constructor's", "workers")]
+        assert pl.remote(model)() is None
+        with pytest.raises(TypeError, match="env="):
+            pl.group(1, env={"A": 1})  # type: ignore[dict-item]
+
+
 def test_variables_of_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are there before the interpreter starts, and other tasks do not see them."""
 

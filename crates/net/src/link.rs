@@ -78,6 +78,8 @@ pub struct Link {
     kick: Option<Kick>,
     /// Nothing more is to be read: this end could not take what was sent.
     unusable: bool,
+    /// The other end was told to name no memory.
+    plain: bool,
 }
 
 impl Link {
@@ -97,8 +99,9 @@ impl Link {
             exchange: None,
             kick: None,
             unusable: false,
+            plain: near && segments::given_up(),
         };
-        if near && segments::given_up() {
+        if link.plain {
             let _ = Lending::Plain.encode(&mut link.out);
         }
         link
@@ -141,6 +144,13 @@ impl Link {
             large_pages(room.spare_capacity_mut());
         }
         if let Some(tls) = &mut self.tls {
+            // Some of it has come with the frame already.
+            if let Some((place, missing)) = self.decoder.place()
+                && missing >= LONG
+                && place.len() < LONG
+            {
+                large_pages(place.spare_capacity_mut());
+            }
             return Ok(match tls.receive(&self.socket, |bytes| self.decoder.feed(bytes))? {
                 Got::Bytes { more: true } => Received::More,
                 Got::Bytes { more: false } => Received::All,
@@ -240,6 +250,11 @@ impl Link {
         entries: &[Segment],
         inline: Vec<Vec<u8>>,
     ) -> Result<(), paceline_proto::Error> {
+        if self.plain && !segments::given_up() {
+            // It goes out with the next message.
+            self.plain = false;
+            Lending::Again.encode(&mut self.out)?;
+        }
         let mut payloads = message.payloads();
         let (Some(payload), None) = (payloads.next(), payloads.next()) else {
             return Err(paceline_proto::Error::Malformed { what: "parts" });

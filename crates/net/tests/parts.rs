@@ -63,7 +63,7 @@ fn pass(from: &mut Link, to: &mut Link, count: usize) -> Vec<Bytes> {
 fn exchange((near, far): (Secured, Secured)) {
     let (mut near, mut far) = (Link::new(near), Link::new(far));
     for round in 0..6_u8 {
-        let lengths = [3 << 20, 150_000, 128 << 10];
+        let lengths = [3 << 20, 28_000, 128 << 10];
         let parts = lengths.iter().map(|length| Part::copy_of(&vec![round; *length])).collect();
         let large = parted(b"pickle", parts);
         assert_eq!(carried(&large), large.len() + lengths.iter().sum::<usize>());

@@ -118,6 +118,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
         Lending::Gone { segment: 3 },
         Lending::Returned(vec![Returned { segment: 3, offset: 4096, retired: true }]),
         Lending::Plain,
+        Lending::Again,
     );
 }
 

@@ -18,6 +18,8 @@ pub enum Lending {
     Returned(Vec<Returned>),
     /// Name no ranges over this link: there is no room for them here.
     Plain,
+    /// There is room again: name ranges as before.
+    Again,
 }
 
 /// A range that is given back.

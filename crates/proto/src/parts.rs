@@ -35,12 +35,8 @@ pub struct Parted<'a> {
 impl<'a> Parted<'a> {
     /// None: it has none, or is malformed.
     pub fn read(payload: &'a [u8]) -> Option<Parted<'a>> {
-        let (head, rest) = payload.split_at_checked(HEAD).filter(|_| is_parted(payload))?;
-        let count = u32::from_le_bytes(head[4..8].try_into().ok()?) as usize;
-        let number = u64::from_le_bytes(head[8..].try_into().ok()?);
-        let (lengths, inner) = rest.split_at_checked(count.checked_mul(8).filter(|_| count <= MOST)?)?;
-        let length = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight of them"));
-        Some(Parted { number, lengths: lengths.chunks_exact(8).map(length).collect(), inner })
+        let (number, lengths, inner) = split(payload)?;
+        Some(Parted { number, lengths: lengths.collect(), inner })
     }
 
     pub fn write(&self) -> Vec<u8> {
@@ -54,12 +50,27 @@ impl<'a> Parted<'a> {
     }
 }
 
+/// Number, lengths and the payload itself. None: it has no parts, or is malformed.
+fn split(payload: &[u8]) -> Option<(u64, impl Iterator<Item = u64> + '_, &[u8])> {
+    let (head, rest) = payload.split_at_checked(HEAD).filter(|_| is_parted(payload))?;
+    let count = u32::from_le_bytes(head[4..8].try_into().ok()?) as usize;
+    let number = u64::from_le_bytes(head[8..].try_into().ok()?);
+    let (lengths, inner) = rest.split_at_checked(count.checked_mul(8).filter(|_| count <= MOST)?)?;
+    let length = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight of them"));
+    Some((number, lengths.chunks_exact(8).map(length), inner))
+}
+
+/// The number of a payload's parts. None: it has none, or is malformed.
+pub fn number(payload: &[u8]) -> Option<u64> {
+    split(payload).map(|(number, _, _)| number)
+}
+
 /// The payload itself, without what says where its parts are.
 pub fn inner(payload: &[u8]) -> &[u8] {
     if !is_parted(payload) {
         return payload;
     }
-    Parted::read(payload).map_or(&[], |parted| parted.inner)
+    split(payload).map_or(&[], |(_, _, inner)| inner)
 }
 
 /// How many bytes a payload is, with all of its parts.
@@ -67,7 +78,7 @@ pub fn carried(payload: &Bytes) -> usize {
     if !is_parted(payload) {
         return payload.len();
     }
-    let parts = Parted::read(payload).map_or(0, |parted| parted.lengths.iter().sum());
+    let parts = split(payload).map_or(0, |(_, lengths, _)| lengths.fold(0, u64::saturating_add));
     payload.len().saturating_add(parts as usize)
 }
 

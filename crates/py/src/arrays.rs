@@ -5,7 +5,8 @@
 //!
 //! * AR-1: only arrays of exactly that class are written, which have something in them, lie in one piece in C order, and
 //!   are of one of numpy's own types of numbers. All others numpy pickles itself.
-//! * AR-2: numpy is imported only by who is sent an array.
+//! * AR-2: numpy is not imported here. Who is sent an array before it was imported has the pickle module see to it, which
+//!   is not stopped halfway.
 
 use crate::buffers;
 use crate::scalar::{
@@ -68,10 +69,6 @@ impl Numpy {
             return None;
         };
         NUMPY.get_or_try_init(py, || Numpy::new(&module)).ok()
-    }
-
-    fn import(py: Python<'_>) -> Option<&Numpy> {
-        NUMPY.get_or_try_init(py, || Numpy::new(py.import("numpy")?.as_any())).ok()
     }
 }
 
@@ -154,7 +151,7 @@ pub fn read<'py>(py: Python<'py>, rest: &mut &[u8], beside: &mut Beside<'_>) -> 
     let shape = PyTuple::new(py, shape).ok()?;
     let [_, length] = scalar::take::<2>(rest).filter(|[code, _]| *code == SHORT_STRING)?;
     let name = scalar::take_bytes(rest, usize::from(length))?;
-    let numpy = Numpy::import(py)?;
+    let numpy = Numpy::imported(py)?;
     let found = numpy.types.iter().find(|one| one.name.as_bytes() == name)?;
     let buffer = match scalar::take::<1>(rest)?[0] {
         NEXT_BUFFER => {

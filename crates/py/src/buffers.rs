@@ -260,25 +260,8 @@ impl Memory {
 
 /// A part of a payload as an object that has its memory.
 pub fn object<'py>(py: Python<'py>, part: &Arc<Part>, readonly: bool) -> PyResult<Bound<'py, PyAny>> {
-    if !part.is_copied() {
-        let memory = Bound::new(py, Memory { view: View::of(part) })?.into_any();
-        return if readonly { to_readonly(&memory) } else { Ok(memory) };
-    }
-    // One copy, straight to where it stays.
-    let length = part.len() as ffi::Py_ssize_t;
-    // SAFETY: new objects of that length, which nobody else has seen yet.
-    unsafe {
-        let made = match readonly {
-            true => ffi::PyBytes_FromStringAndSize(std::ptr::null(), length),
-            false => ffi::PyByteArray_FromStringAndSize(std::ptr::null(), length),
-        };
-        let made = Bound::from_owned_ptr_or_err(py, made)?;
-        part.copy_to(match readonly {
-            true => ffi::PyBytes_AsString(made.as_ptr()).cast(),
-            false => ffi::PyByteArray_AsString(made.as_ptr()).cast(),
-        });
-        Ok(made)
-    }
+    let memory = Bound::new(py, Memory { view: View::of(part) })?.into_any();
+    if readonly { to_readonly(&memory) } else { Ok(memory) }
 }
 
 fn to_readonly<'py>(memory: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

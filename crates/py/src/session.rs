@@ -237,7 +237,8 @@ impl Session {
         Ok(Function { wire, ..made })
     }
 
-    #[pyo3(signature = (size, *, cpus, gpus, memory, resources, placement))]
+    #[pyo3(signature = (size, *, cpus, gpus, memory, resources, placement, env=vec![]))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn group(
         &self,
         size: u32,
@@ -246,11 +247,12 @@ impl Session {
         memory: u64,
         resources: Vec<(String, f64)>,
         placement: Option<Placement>,
+        env: Vec<(String, String)>,
     ) -> PyResult<Group> {
         let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
         resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
         let rule = placement.map_or_else(Rule::default, rule);
-        Ok(Group::new(self.inner.clone(), self.inner.open_group(size, needs, rule)))
+        Ok(Group::new(self.inner.clone(), self.inner.open_group(size, needs, self.own_program(env), rule)))
     }
 
     #[pyo3(signature = (size, *, eager, once=false, restarts=None, calls_per_slot=None, history=256_000_000, cpus, gpus, memory, resources, placement, env=vec![]))]

@@ -107,7 +107,7 @@ struct Range {
     length: u64,
     /// Its writer may still send it.
     own: bool,
-    lent: BTreeSet<LinkId>,
+    lent: Vec<LinkId>,
 }
 
 #[derive(Default)]
@@ -131,7 +131,7 @@ impl Arena {
             if room > length {
                 segment.free.insert(offset + length, room - length);
             }
-            segment.ranges.insert(offset, Range { length, own: true, lent: BTreeSet::new() });
+            segment.ranges.insert(offset, Range { length, own: true, lent: Vec::new() });
             segment.used = now;
             return Some(Spot { segment: *id, offset });
         }
@@ -171,10 +171,13 @@ impl Arena {
         let to = self.links.get_mut(&link)?;
         let known = to.known.contains(&spot.segment);
         // SG-5
-        if !known && to.known.len() >= MOST_KNOWN || !range.lent.insert(link) {
+        if !known && to.known.len() >= MOST_KNOWN || range.lent.contains(&link) {
             return None;
         }
-        to.known.insert(spot.segment);
+        range.lent.push(link);
+        if !known {
+            to.known.insert(spot.segment);
+        }
         to.held.insert(spot);
         Some(if known { Lent::Known } else { Lent::New })
     }
@@ -227,7 +230,7 @@ impl Arena {
 
     fn take_from(&mut self, now: Tick, link: LinkId, spot: Spot, retired: bool, out: &mut Vec<Effect>) {
         if let Some(range) = self.range(spot) {
-            range.lent.remove(&link);
+            range.lent.retain(|other| *other != link);
         }
         if let Some(segment) = self.segments.get_mut(&spot.segment) {
             segment.closing |= retired;

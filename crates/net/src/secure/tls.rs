@@ -13,8 +13,8 @@ use std::io::{self, BufRead, IoSlice, Write};
 
 /// Bytes that are sealed ahead of what the socket takes.
 const AHEAD: usize = 256 << 10;
-/// What is taken from the socket at once.
-const AT_ONCE: usize = 1 << 20;
+/// What is taken from the socket at once: no more than stays in the caches until it is opened and in its place.
+const AT_ONCE: usize = 256 << 10;
 
 thread_local! {
     static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

@@ -98,6 +98,7 @@ impl Exchange {
                 }
             }
             Lending::Plain => self.lends = false,
+            Lending::Again => self.lends = true,
         }
         Ok(Told::Fine)
     }
@@ -114,11 +115,10 @@ impl Exchange {
 
     fn range(&self, entry: &Segment) -> Result<Part, Error> {
         let spot = Spot { segment: SegmentId(entry.segment), offset: entry.offset };
-        let range = self.wire.on_range(spot, entry.length).map_err(|_| WRONG)?;
         if entry.length < LARGE as u64 {
-            // It is copied by whoever wants to have it.
-            range.leave();
+            return Ok(Part::heap(self.wire.on_copied(spot, entry.length).map_err(|_| WRONG)?));
         }
+        let range = self.wire.on_range(spot, entry.length).map_err(|_| WRONG)?;
         Ok(Part::lent(range, entry.length as usize))
     }
 

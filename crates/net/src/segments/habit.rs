@@ -3,13 +3,14 @@
 //! A page of a copy-on-write mapping that is written costs several times as much as one of a plain copy into large pages.
 //! So it is looked at, when a large range is returned, whether its pages were written. After one that was, those that come
 //! next are copied as they are taken. That a copy was written to shows if it holds something else afterwards; if a number of
-//! them do not, one is mapped again, to see.
+//! them do not, one is mapped again, to see. Each user of buffers, such as a function, has habits of its own.
 
-use super::store::Store;
 use crate::kept::Kept;
+use parking_lot::Mutex;
 use rustix::fd::AsFd;
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Only of these is it worth to know: smaller ones have no large pages.
 pub(super) const WORTH: usize = 4 << 20;
@@ -23,37 +24,65 @@ const DOUBT: u32 = 15;
 const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
 const OF_A_FILE: u64 = 1 << 61;
 
+/// Of more users than this nothing is remembered.
+const USERS: usize = 1024;
+
+thread_local!(static USER: Cell<User> = const { Cell::new(User(0)) });
+
+/// Who uses buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct User(pub u64);
+
+impl User {
+    /// What this thread takes from now on is for this user.
+    pub fn takes(self) {
+        USER.set(self);
+    }
+
+    pub(super) fn current() -> User {
+        USER.get()
+    }
+}
+
 #[derive(Default)]
-pub(super) struct Habit {
-    /// What was mapped last was overwritten.
-    overwrites: AtomicBool,
-    /// Copies since the last of which it is known.
-    copied: AtomicU32,
+pub(super) struct Habits {
+    /// Those who have overwritten what was mapped last, and how many copies they got since it was known that they do.
+    overwrite: Mutex<HashMap<User, u32>>,
     pages: OnceLock<Option<Kept>>,
 }
 
-impl Habit {
+impl Habits {
     /// Whether a buffer of this length is better copied at once.
-    pub fn copies(&self, length: usize) -> bool {
-        length >= WORTH
-            && self.overwrites.load(Ordering::Relaxed)
-            && self.copied.fetch_add(1, Ordering::Relaxed) < DOUBT
+    pub fn copies(&self, user: User, length: usize) -> bool {
+        if length < WORTH {
+            return false;
+        }
+        let mut overwrite = self.overwrite.lock();
+        let Some(copied) = overwrite.get_mut(&user) else { return false };
+        *copied += 1;
+        *copied <= DOUBT
     }
 
     /// A copy was overwritten.
-    pub fn confirm(&self) {
-        self.copied.store(0, Ordering::Relaxed);
+    pub fn confirm(&self, user: User) {
+        if let Some(copied) = self.overwrite.lock().get_mut(&user) {
+            *copied = 0;
+        }
     }
 
     /// A mapped range is about to be returned.
-    pub fn learn(&self, begin: *const u8, length: usize) {
+    pub fn learn(&self, user: User, begin: *const u8, length: usize) {
         if length < WORTH {
             return;
         }
         let step = length / SAMPLES;
         let written = (0..SAMPLES).filter(|sample| self.is_written(begin as usize + sample * step)).count();
-        self.overwrites.store(written > SAMPLES / 2, Ordering::Relaxed);
-        self.copied.store(0, Ordering::Relaxed);
+        let mut overwrite = self.overwrite.lock();
+        if written <= SAMPLES / 2 {
+            overwrite.remove(&user);
+        } else if overwrite.len() < USERS || overwrite.contains_key(&user) {
+            overwrite.insert(user, 0);
+        }
     }
 
     /// Whether the page at this address is there and the process's own, not the segment's.
@@ -92,7 +121,30 @@ impl Sampled {
     }
 }
 
-/// The habit of this process.
-pub(super) fn habit() -> &'static Habit {
-    &Store::current().habit
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_user_has_habits_of_its_own() {
+        let habits = Habits::default();
+        let (reads, writes) = (User(1), User(2));
+        let mut memory = vec![0_u8; WORTH];
+        memory.fill(1);
+        for user in [reads, writes] {
+            assert!(!habits.copies(user, WORTH));
+        }
+        habits.learn(writes, memory.as_ptr(), WORTH);
+        assert!(habits.copies(writes, WORTH) && !habits.copies(reads, WORTH));
+        assert!(!habits.copies(writes, WORTH - 1));
+        let sampled = Sampled::of(&memory);
+        assert!(!sampled.were_overwritten(&memory));
+        memory.fill(2);
+        assert!(sampled.were_overwritten(&memory));
+        for _ in 0..3 * DOUBT {
+            assert!(habits.copies(writes, WORTH));
+            habits.confirm(writes);
+        }
+        assert_eq!((0..2 * DOUBT).filter(|_| habits.copies(writes, WORTH)).count(), DOUBT as usize);
+    }
 }

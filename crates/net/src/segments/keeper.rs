@@ -73,6 +73,7 @@ fn run(store: &'static Store) {
             std::thread::sleep(GATHER);
             let wires = std::mem::take(&mut keeper.state.lock().wires);
             for wire in wires {
+                wire.looked_after.store(false, Ordering::SeqCst);
                 if wire.pending.load(Ordering::SeqCst)
                     && let Some(kick) = &wire.kick
                 {

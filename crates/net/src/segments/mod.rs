@@ -5,12 +5,14 @@
 //!
 //! * SM-1: a process has one store, and a forked child another: nothing of its parent's is touched there.
 //! * SM-2: the locks in here are the last that anybody takes, and nobody waits under them.
-//! * SM-3: who cannot take segments, for want of descriptors or mappings, says so, and gets the bytes over its link.
+//! * SM-3: who cannot take segments, for want of descriptors or mappings, says so, and gets the bytes over its link. When
+//!   some time has passed and there are descriptors, it says that, too; each time it was wrong, it waits twice as long.
 
 mod blocks;
 mod copy;
 mod descriptors;
 mod exchange;
+mod giving_up;
 mod habit;
 mod keeper;
 mod memory;
@@ -20,6 +22,8 @@ mod wire;
 
 pub(crate) use descriptors::{receive, send};
 pub(crate) use exchange::{Exchange, Outgoing, Told};
+pub(crate) use giving_up::{give_up, given_up};
+pub use habit::User;
 pub use part::{Part, View};
 pub use store::{flatten, parted, parts_of, unflatten};
 pub use wire::Kick;
@@ -53,26 +57,9 @@ fn watch_forks() {
     });
 }
 
-/// Segments cannot be had here.
-static GIVEN_UP: AtomicBool = AtomicBool::new(false);
-
-/// Whether this process does without segments of others.
-pub(crate) fn given_up() -> bool {
-    GIVEN_UP.load(Ordering::Relaxed)
-}
-
 /// Have what is needed to do without them, while it can be had.
 pub(crate) fn prepare() {
     store::Store::current();
-}
-
-/// Do without them from now on, and say so once (SM-3).
-pub(crate) fn give_up(why: &str) {
-    if !GIVEN_UP.swap(true, Ordering::Relaxed) {
-        // What is sent again comes over another connection, which needs descriptors.
-        store::Store::current().free_reserve();
-        tell(why);
-    }
 }
 
 /// Say once why large buffers take longer than they need to.

@@ -1,9 +1,8 @@
 //! Large buffers that belong to a payload without being in it.
 
-use super::LARGE;
 use super::blocks::Block;
 use super::copy;
-use super::habit::{Sampled, WORTH, habit};
+use super::habit::{Sampled, User, WORTH};
 use super::memory::Written;
 use super::store::Store;
 use super::wire::Range;
@@ -82,8 +81,8 @@ impl Part {
             Some(block) => {
                 // SAFETY: as much memory, which is ours alone.
                 unsafe { copy::past_caches(bytes, block.begin()) };
-                let (length, sampled) = (bytes.len(), Sampled::of(bytes));
-                Part::new(Memory::Copied(Copied { block, length, sampled }))
+                let (length, sampled, user) = (bytes.len(), Sampled::of(bytes), User::current());
+                Part::new(Memory::Copied(Copied { block, length, sampled, user }))
             }
             None => Part::heap(bytes.to_vec()),
         })
@@ -96,25 +95,6 @@ impl Part {
             Memory::Heap(heap) => heap.begin,
             Memory::Copied(copied) => copied.block.begin(),
         }
-    }
-
-    /// Whether everybody who asks gets a copy. Then nobody ever writes to it, and its bytes are those that were sent.
-    pub fn is_copied(&self) -> bool {
-        match &self.memory {
-            Memory::Own(_) => true,
-            Memory::Lent(_, length) => *length < LARGE,
-            Memory::Heap(_) | Memory::Copied(_) => false,
-        }
-    }
-
-    /// Copy what is in it to memory of as many bytes.
-    ///
-    /// # Safety
-    ///
-    /// There is that memory, and nobody else uses it meanwhile.
-    pub unsafe fn copy_to(&self, to: *mut u8) {
-        // SAFETY: the caller's promise.
-        unsafe { copy::small(self.bytes(), to) };
     }
 
     /// What is in it.
@@ -176,6 +156,7 @@ struct Copied {
     block: Block,
     length: usize,
     sampled: Sampled,
+    user: User,
 }
 
 impl Drop for Copied {
@@ -183,7 +164,7 @@ impl Drop for Copied {
         // SAFETY: as much memory, which nobody looks at any more.
         let bytes = unsafe { std::slice::from_raw_parts(self.block.begin(), self.length) };
         if self.sampled.were_overwritten(bytes) {
-            self.block.store().habit.confirm();
+            self.block.store().habits.confirm(self.user);
         }
     }
 }
@@ -196,9 +177,9 @@ pub struct View {
 impl View {
     /// The part itself for who asks first. Others get a copy, and so does who asks for what may be sent again.
     pub fn of(part: &Arc<Part>) -> View {
-        let first = !part.is_copied() && !part.taken.swap(true, Ordering::SeqCst);
+        let first = part.own().is_none() && !part.taken.swap(true, Ordering::SeqCst);
         match &part.memory {
-            Memory::Lent(range, length) if first && habit().copies(*length) => {
+            Memory::Lent(range, _) if first && !range.is_better_mapped() => {
                 let copy = part.copy();
                 range.leave();
                 View { part: copy }

@@ -2,7 +2,7 @@
 
 use super::LARGE;
 use super::blocks::Blocks;
-use super::habit::Habit;
+use super::habit::Habits;
 use super::keeper::Keeper;
 use super::memory::Written;
 use super::part::{Own, Part};
@@ -12,7 +12,7 @@ use crate::kept::Kept;
 use bytes::Bytes;
 use paceline_core::Tick;
 use paceline_core::segments::{Arena, Effect, Lent, LinkId, SegmentId, Spot, Use};
-use paceline_proto::parts::{Parted, is_parted};
+use paceline_proto::parts::{Parted, is_parted, number};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Store {
     payloads: Mutex<HashMap<u64, Arc<Vec<Arc<Part>>>>>,
     numbers: AtomicU64,
     pub keeper: Keeper,
-    pub habit: Habit,
+    pub habits: Habits,
     pub blocks: Blocks,
     /// Descriptors for when there are no others left.
     reserve: Mutex<Vec<Kept>>,
@@ -74,7 +74,7 @@ impl Store {
             payloads: Mutex::default(),
             numbers: AtomicU64::new(1),
             keeper: Keeper::default(),
-            habit: Habit::default(),
+            habits: Habits::default(),
             blocks: Blocks::default(),
             reserve: Mutex::new(reserve()),
         }));
@@ -94,6 +94,15 @@ impl Store {
 
     pub fn free_reserve(&self) {
         self.reserve.lock().clear();
+    }
+
+    /// Says whether there are descriptors again, those for the next time among them.
+    pub fn refill_reserve(&self) -> bool {
+        let mut kept = self.reserve.lock();
+        kept.clear();
+        *kept = reserve();
+        let others = reserve();
+        kept.len() == RESERVE && others.len() == RESERVE
     }
 
     pub fn is_current(&self) -> bool {
@@ -241,7 +250,7 @@ pub fn parted(inner: &[u8], parts: Vec<Part>) -> Bytes {
 
 /// The parts of a payload of this process.
 pub fn parts_of(payload: &[u8]) -> Option<Arc<Vec<Arc<Part>>>> {
-    Parted::read(payload).and_then(|parted| Store::current().parts(parted.number))
+    number(payload).and_then(|number| Store::current().parts(number))
 }
 
 /// All that a payload is, in one piece.

@@ -1,5 +1,6 @@
 //! What one end of a link has been lent, and what is to be said of it when the link is next written to.
 
+use super::habit::User;
 use super::keeper::Keeper;
 use super::memory::Read;
 use super::store::Store;
@@ -8,7 +9,7 @@ use paceline_proto::lending::{Lending, Returned};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Has the owner of a link write what is to be said. It may take the locks that guard the link.
 pub type Kick = Arc<dyn Fn() + Send + Sync>;
@@ -18,6 +19,8 @@ pub(super) struct Wire {
     state: Mutex<State>,
     /// Something is to be said.
     pub pending: AtomicBool,
+    /// The keeper is going to look whether that is so.
+    pub looked_after: AtomicBool,
     pub kick: Option<Kick>,
 }
 
@@ -32,7 +35,13 @@ struct State {
 
 impl Wire {
     pub fn new(store: &'static Store, kick: Option<Kick>) -> Wire {
-        Wire { store, state: Mutex::default(), pending: AtomicBool::new(false), kick }
+        Wire {
+            store,
+            state: Mutex::default(),
+            pending: AtomicBool::new(false),
+            looked_after: AtomicBool::new(false),
+            kick,
+        }
     }
 
     pub fn on_segment(&self, id: SegmentId, size: u64, map: Read) -> Result<(), Wrong> {
@@ -57,8 +66,21 @@ impl Wire {
         state.borrowed.on_range(spot, length, super::forks())?;
         let map = state.maps.get(&spot.segment).cloned().ok_or(Wrong::Unknown(spot.segment))?;
         drop(state);
-        let untouched = AtomicBool::new(false);
-        Ok(Range { wire: self.clone(), map, spot, length: length as usize, untouched })
+        let (untouched, user) = (AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Range { wire: self.clone(), map, spot, length: length as usize, untouched, user })
+    }
+
+    /// A range that is copied here and now, and returned.
+    pub fn on_copied(self: &Arc<Wire>, spot: Spot, length: u64) -> Result<Vec<u8>, Wrong> {
+        let mut state = self.state.lock();
+        state.borrowed.on_copied(spot, length)?;
+        let map = state.maps.get(&spot.segment).ok_or(Wrong::Unknown(spot.segment))?;
+        let bytes = map.copy_of(spot.offset as usize, length as usize);
+        let Spot { segment, offset } = spot;
+        state.returned.push(Returned { segment: segment.0, offset, retired: false });
+        drop(state);
+        self.is_pending(&self.store.keeper);
+        Ok(bytes)
     }
 
     /// A segment of ours is no more.
@@ -68,7 +90,9 @@ impl Wire {
     }
 
     fn is_pending(self: &Arc<Wire>, keeper: &Keeper) {
-        if !self.pending.swap(true, Ordering::SeqCst) {
+        // The order matters: the keeper looks whether there is something after it has said that it no longer knows.
+        self.pending.store(true, Ordering::SeqCst);
+        if !self.looked_after.swap(true, Ordering::SeqCst) {
             keeper.look_after(self);
         }
     }
@@ -103,9 +127,18 @@ pub(super) struct Range {
     length: usize,
     /// Nobody here had it to write in.
     untouched: AtomicBool,
+    /// Who has it.
+    user: AtomicU64,
 }
 
 impl Range {
+    /// Whether who takes it now does better to have it where it is than to copy it.
+    pub fn is_better_mapped(&self) -> bool {
+        let user = User::current();
+        self.user.store(user.0, Ordering::Relaxed);
+        !self.wire.store.habits.copies(user, self.length)
+    }
+
     /// It was only read: its pages are as they were lent, and stay mapped for the next time.
     pub fn leave(&self) {
         self.untouched.store(true, Ordering::Relaxed);
@@ -125,7 +158,8 @@ impl Drop for Range {
         let renewed = if self.untouched.load(Ordering::Relaxed) {
             Ok(())
         } else {
-            self.wire.store.habit.learn(self.begin(), self.length);
+            let user = User(self.user.load(Ordering::Relaxed));
+            self.wire.store.habits.learn(user, self.begin(), self.length);
             self.map.renew(self.spot.offset as usize, self.length)
         };
         let mut state = self.wire.state.lock();

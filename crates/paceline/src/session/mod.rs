@@ -343,11 +343,11 @@ impl Session {
 
     /// Ask for so many slots of this, on nodes that the rule allows, together or not at all. Tasks name the group by the
     /// shape, and one member of it.
-    pub fn open_group(&self, size: u32, needs: Resources, rule: Rule) -> Shape {
+    pub fn open_group(&self, size: u32, needs: Resources, program: ProgramId, rule: Rule) -> Shape {
         let mut state = self.shared.state.lock();
         // Before it wants something: a slot says first for which task it works.
         self.shared.announce(&mut state);
-        state.inner.act(|core, effects| core.open_group(size, needs, ProgramId::OWN, rule, effects))
+        state.inner.act(|core, effects| core.open_group(size, needs, program, rule, effects))
     }
 
     /// Give a group back: what waits for it is cancelled, and its slots end.
