@@ -85,11 +85,6 @@ def passed_on(values: Any) -> float:
     return total.submit(pl.put(values)).result() + total.submit([pl.put(values)][0]).result()
 
 
-@pl.remote
-def nothing(_: object) -> None:
-    return None
-
-
 def on(place: str, function: Any) -> Any:
     return function.options(placement=pl.Placement(nodes=[place]))
 
@@ -111,12 +106,26 @@ def test_results_stay_where_they_are_made(nodes: Nodes) -> None:
     kept = on("a", made).submit(MIB).result()
     assert nodes.counts() == [1, 0]
     assert on("a", total)(kept) == MIB
-    assert on("b", total)(kept) == MIB, "by way of the program, or not"
+    assert on("b", total)(kept) == MIB
     assert nodes.counts() == [1, 1]
     assert pl.get(kept).sum() == MIB
     sums = on("b", total).options(keep=True).submit(kept)
     assert pl.get(sums.result()) == MIB
     del kept, sums
+    nodes.nothing_kept()
+
+
+def test_nodes_pass_objects_on(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_OBJECT_MEMORY", "1MiB")
+    kept = on("a", made)(MIB)
+    assert on("b", total)(kept) == MIB, "it did not come by here, where there is no room for it"
+    assert nodes.counts() == [1, 1]
+    with pytest.raises(pl.StoreFull, match="8 MiB"):
+        pl.get(kept)
+    with pytest.raises(pl.StoreFull):
+        pl.put(numpy.ones(MIB))
+    assert on("a", total)(kept) == MIB
+    del kept
     nodes.nothing_kept()
 
 

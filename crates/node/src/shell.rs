@@ -35,6 +35,8 @@ const ENOUGH: usize = 256 << 10;
 const ZYGOTE_LIMIT: Duration = Duration::from_millis(500);
 /// How often clients that may have gone are looked for.
 const TIDY_EVERY: Duration = Duration::from_millis(500);
+/// A client whose store is silent for about three of these has gone.
+const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How long the last messages to the head may take then.
 const FAREWELL: Duration = Duration::from_millis(300);
 
@@ -219,7 +221,10 @@ impl Shell {
             StoreOf::Here { client, secret } => {
                 let desk = self.desk.clone();
                 tokio::task::spawn_blocking(move || match store::answer(connection, Some(secret)) {
-                    Ok(secured) => drop(desk.tell(News::Owner(secured, client))),
+                    Ok(secured) => {
+                        let _ = paceline_net::tcp::notice_silence(&secured.socket, HEARTBEAT);
+                        let _ = desk.tell(News::Owner(secured, client));
+                    }
                     Err(error) => tracing::info!(%error, %client, "the store of a client was not let in"),
                 });
             }

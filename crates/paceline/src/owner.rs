@@ -11,6 +11,7 @@ use crate::files::WayIn;
 use paceline_net::fds;
 use paceline_net::secure::{self, Secured};
 use paceline_net::signals;
+use paceline_net::tcp;
 use paceline_node::{NodeAt, OBJECT_MEMORY, Objects, default_object_memory, hardware};
 use paceline_proto::NodeId;
 use parking_lot::Mutex;
@@ -24,6 +25,8 @@ use tokio::sync::mpsc;
 
 /// How long opening a link may take, and then the other store's first word.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// A node that is silent for about three of these has gone.
+const HEARTBEAT: Duration = Duration::from_secs(2);
 const STACK: usize = 512 << 10;
 
 /// Cheap to clone.
@@ -88,6 +91,10 @@ impl Owner {
     fn open(&self, way: &WayIn) -> io::Result<Receiver<()>> {
         let deadline = Instant::now() + PATIENCE;
         let opened = secure::dial_objects(&way.addresses, way.relayed, way.lease, way.secret, deadline)?;
+        if opened.tls.is_some() {
+            // One that cannot be told so ends when somebody asks in vain.
+            let _ = tcp::notice_silence(&opened.socket, HEARTBEAT);
+        }
         let (ready, meets) = channel();
         let relayed = way.relayed.then_some((way.lease, way.secret));
         self.ask(Request::Node(opened, NodeAt { addresses: way.addresses.clone(), relayed, ready }))?;

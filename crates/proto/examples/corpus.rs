@@ -337,6 +337,16 @@ fn objects(out: &mut Vec<Vec<u8>>) {
         FromStore::Missing { number, why: Missing::OwnerLost },
         FromStore::Unneeded { object },
         FromStore::Offered { number, object, size: 64 << 20, from: Source::Here },
+        FromStore::Offered {
+            number,
+            object,
+            size: 1,
+            from: Source::Node {
+                addresses: vec![Address::Unix("paceline-1".into())],
+                lease: LeaseId(5),
+                secret: LeaseSecret([7; 32]),
+            },
+        },
         FromStore::Unsent { object },
         FromStore::Gone { object, why: Missing::Unlinked },
     );

@@ -95,14 +95,24 @@ fn unpacked(bytes: &[u8]) -> PyResult<Reference> {
 
 /// Wait for an answer. None: for as long as it takes.
 pub fn answer(py: Python<'_>, asked: &Asked, timeout: Option<Duration>) -> PyResult<Answer> {
-    wait_for(py, asked, timeout).and_then(|answer| checked(py, answer))
+    wait_for(py, asked, timeout).and_then(|answer| checked(py, answer, None))
+}
+
+/// The same of a question about this object.
+fn answer_of(
+    py: Python<'_>,
+    asked: &Asked,
+    reference: Reference,
+    timeout: Option<Duration>,
+) -> PyResult<Answer> {
+    wait_for(py, asked, timeout).and_then(|answer| checked(py, answer, Some(reference)))
 }
 
 /// Whether there is room for an object; false if its owner could not know of it.
 fn room(py: Python<'_>, asked: &Asked) -> PyResult<bool> {
     match wait_for(py, asked, None)? {
         Answer::Missing(Missing::Unlinked) => Ok(false),
-        answer => checked(py, answer).map(|_| true),
+        answer => checked(py, answer, None).map(|_| true),
     }
 }
 
@@ -120,10 +130,13 @@ fn wait_for(py: Python<'_>, asked: &Asked, timeout: Option<Duration>) -> PyResul
     }
 }
 
-fn checked(py: Python<'_>, answer: Answer) -> PyResult<Answer> {
+fn checked(py: Python<'_>, answer: Answer, of: Option<Reference>) -> PyResult<Answer> {
     let (name, arguments) = match answer {
         Answer::Full(why) => ("StoreFull", (why.size, why.used, why.limit, why.disk).into_pyobject(py)?),
-        Answer::Missing(Missing::Lost) => ("ObjectLost", PyTuple::empty(py)),
+        Answer::Missing(Missing::Lost) => match of {
+            None => ("ObjectLost", PyTuple::empty(py)),
+            Some(reference) => ("ObjectLost", (lost(reference),).into_pyobject(py)?),
+        },
         Answer::Missing(Missing::OwnerLost) => ("OwnerLost", PyTuple::empty(py)),
         Answer::Missing(Missing::Unlinked) => ("ObjectLost", (UNLINKED,).into_pyobject(py)?),
         Answer::Broken => ("ClusterClosed", PyTuple::empty(py)),
@@ -132,6 +145,17 @@ fn checked(py: Python<'_>, answer: Answer) -> PyResult<Answer> {
     let made =
         py.import(intern!(py, "paceline.errors")).and_then(|errors| errors.getattr(name)?.call1(arguments));
     Err(made.map_or_else(|error| error, PyErr::from_value))
+}
+
+fn lost(Reference { object, home, .. }: Reference) -> String {
+    let name = object.0.swap_bytes() >> 96;
+    let made = match home {
+        NodeId(0) => "by the program itself".into(),
+        home => format!("on the node of number {home}"),
+    };
+    format!(
+        "object {name:08x} is lost: it was made {made}, no node has its value any more, and nobody knows how to make it again"
+    )
 }
 
 #[pymethods]
@@ -206,15 +230,17 @@ impl Store {
 
     /// One more reference, to what something else keeps meanwhile.
     fn hold(&self, py: Python<'_>, reference: &[u8]) -> PyResult<HeldReference> {
-        let (held, asked) = self.objects.hold(unpacked(reference)?);
-        asked.iter().try_for_each(|asked| answer(py, asked, None).map(drop))?;
+        let reference = unpacked(reference)?;
+        let (held, asked) = self.objects.hold(reference);
+        asked.iter().try_for_each(|asked| answer_of(py, asked, reference, None).map(drop))?;
         Ok(HeldReference { held: Arc::new(held) })
     }
 
     /// The reference that has come by this pin.
     fn claim(&self, py: Python<'_>, reference: &[u8], pin: u128) -> PyResult<HeldReference> {
-        let (held, asked) = self.objects.claim(PinId(pin), unpacked(reference)?);
-        answer(py, &asked, None)?;
+        let reference = unpacked(reference)?;
+        let (held, asked) = self.objects.claim(PinId(pin), reference);
+        answer_of(py, &asked, reference, None)?;
         Ok(HeldReference { held: Arc::new(held) })
     }
 }
@@ -339,9 +365,10 @@ impl Mapped {
 
 impl Store {
     fn content(&self, py: Python<'_>, reference: &[u8], timeout: Option<f64>) -> PyResult<Arc<Content>> {
-        match self.objects.get(unpacked(reference)?) {
+        let reference = unpacked(reference)?;
+        match self.objects.get(reference) {
             Ok(content) => Ok(content),
-            Err(asked) => match answer(py, &asked, crate::waiting::timeout(timeout))? {
+            Err(asked) => match answer_of(py, &asked, reference, crate::waiting::timeout(timeout))? {
                 Answer::Content(content) => Ok(content),
                 _ => Err(PyValueError::new_err("the store did not answer what it was asked")),
             },

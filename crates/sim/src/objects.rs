@@ -93,6 +93,7 @@ pub struct Met {
     pub owners_lost: u64,
     pub fetched: u64,
     pub unfetched: u64,
+    pub passed_on: u64,
 }
 
 struct World {
@@ -181,8 +182,8 @@ impl World {
         });
         self.inbound.push(VecDeque::new());
         self.tell(site, Event::LinkUp(LinkId(id as u64)))?;
-        self.say(id, &ToStore::Hello { owner, root });
-        Ok(())
+        // Nothing of a client runs before the store knows it, or nobody would hear of its end.
+        self.tell(site, Event::From(LinkId(id as u64), ToStore::Hello { owner, root }))
     }
 
     fn is_alive(&self, owner: ClientId) -> bool {

@@ -21,7 +21,7 @@ fn every_seed_keeps_its_promises() {
 #[test]
 fn every_seed_keeps_its_promises_in_a_cluster() {
     let first = number("SIM_FIRST", 1);
-    let mut met = [0; 8];
+    let mut met = [0; 9];
     for seed in first..first + number("SIM_SEEDS", 100) {
         let one = run_copies(seed, 8000).unwrap_or_else(|why| panic!("{why}"));
         let counts = [
@@ -33,6 +33,7 @@ fn every_seed_keeps_its_promises_in_a_cluster() {
             one.owners_lost,
             one.fetched,
             one.unfetched,
+            one.passed_on,
         ];
         met.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }

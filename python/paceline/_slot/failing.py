@@ -57,8 +57,10 @@ def assemble(
 
 def unreadable(error: BaseException) -> Exception:
     """The error for arguments that arrived here and cannot be read. `error` says why."""
-    from paceline.errors import UNREADABLE, ArgumentNotSerializable
+    from paceline.errors import UNREADABLE, ArgumentNotSerializable, ObjectLost, OwnerLost, StoreFull
 
+    if isinstance(error, (ObjectLost, OwnerLost, StoreFull)):
+        return error  # nothing is wrong with the pickle: what it refers to is not to be had
     reason = f"{_type_name(error)}: {_message(error)}"
     found = ArgumentNotSerializable(f"cannot read an argument in its slot: {reason}", path="argument", hint=UNREADABLE)
     found.__cause__ = error

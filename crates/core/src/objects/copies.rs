@@ -33,9 +33,14 @@ impl Store {
     }
 
     /// The node at this link has the bytes.
-    pub(super) fn on_has(&mut self, link: LinkId, id: ObjectId, out: &mut Vec<Effect>) {
+    pub(super) fn on_has(&mut self, now: Tick, link: LinkId, id: ObjectId, out: &mut Vec<Effect>) {
         match self.objects.get_mut(&id) {
-            Some(object) => drop(object.copies.insert(link)),
+            Some(object) => {
+                object.copies.insert(link);
+                object.tree.serving.remove(&link);
+                self.assign(now, id, out);
+                self.see_to(id, out);
+            }
             // It has ended while they were on their way (CP-1).
             None => out.push(Effect::To(link, FromStore::Gone { object: id, why: Missing::Lost })),
         }
@@ -72,10 +77,7 @@ impl Store {
     ) {
         let Some(object) = self.objects.get_mut(&id).filter(|object| object.place == Place::Away) else {
             // Nobody wants it any more.
-            if self.links.get(&link).is_some_and(|link| link.up) {
-                out.push(Effect::ToOwner(link, ToStore::LetGo { object: id }));
-            }
-            return;
+            return self.let_go_at(link, id, out);
         };
         object.size = size;
         // It may be another entry than the one that it was asked for.
@@ -83,6 +85,7 @@ impl Store {
         self.room.used += size;
         match from {
             Ok(from) => {
+                object.elsewhere = matches!(from, Source::Node { .. });
                 object.place = Place::Coming(link);
                 out.push(Effect::Fetch { object: id, size, link, from });
             }
@@ -124,7 +127,10 @@ impl Store {
         }
         let owner = object.reference.owner;
         let wanted = !object.wanted.is_empty();
-        if self.far {
+        if self.far && object.elsewhere && wanted {
+            // The owner knows of another source, or sends it itself.
+            self.fetch(now, id, out);
+        } else if self.far {
             self.tell_owner(owner, ToStore::LetGo { object: id }, out);
             self.none_to_be_had(id, Missing::Lost, out);
         } else if wanted {
@@ -138,12 +144,8 @@ impl Store {
     pub(super) fn no_room_for(&mut self, id: ObjectId, why: &Full, out: &mut Vec<Effect>) {
         let Some(object) = self.objects.get_mut(&id) else { return };
         object.asked = false;
-        let owner = object.reference.owner;
         for (link, number) in std::mem::take(&mut object.wanted) {
             out.push(Effect::To(link, FromStore::Full { number, why: why.clone() }));
-        }
-        if self.far {
-            self.tell_owner(owner, ToStore::LetGo { object: id }, out);
         }
         self.see_to(id, out);
     }

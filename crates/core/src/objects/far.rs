@@ -150,7 +150,7 @@ impl Store {
     pub(super) fn on_owner_up(&mut self, link: LinkId, owner: ClientId, out: &mut Vec<Effect>) {
         self.back(owner);
         let old = self.link_to(owner);
-        self.links.insert(link, Link { owner: Some((owner, true)), node: None, up: true });
+        self.links.insert(link, Link { up: true, ..Link::of(Some((owner, true))) });
         if let Some(old) = old {
             self.links.remove(&old);
             self.room.on_link_down(old);
@@ -286,17 +286,21 @@ impl Store {
         out: &mut Vec<Effect>,
     ) {
         let Some((_, Pending::Get(object))) = self.pending.remove(&number) else { return };
-        let owner = self.objects.get(&object).map(|object| object.reference.owner);
-        let Some(owner) = owner else { return self.let_go_at(link, object, out) };
+        if !self.objects.contains_key(&object) {
+            return self.let_go_at(link, object, out);
+        }
         if size > self.room.limit {
-            self.tell_owner(owner, ToStore::LetGo { object }, out);
+            self.let_go_at(link, object, out);
             let why = self.room.full(size);
             return self.no_room_for(object, &why, out);
         }
         self.room.waiting.push_back(Wish { link, number, object, size, until: now + FETCHED, what });
     }
 
-    fn let_go_at(&self, link: LinkId, object: ObjectId, out: &mut Vec<Effect>) {
-        out.push(Effect::ToOwner(link, ToStore::LetGo { object }));
+    /// The owner need not keep the bytes for us, if it is who is at this link.
+    pub(super) fn let_go_at(&self, link: LinkId, object: ObjectId, out: &mut Vec<Effect>) {
+        if self.links.get(&link).is_some_and(|link| link.up) {
+            out.push(Effect::ToOwner(link, ToStore::LetGo { object }));
+        }
     }
 }

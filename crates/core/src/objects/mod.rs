@@ -10,7 +10,7 @@
 //! may end, until whoever got the result has claimed it.
 //!
 //! In a cluster the owner has a store of its own, which decides how long its objects live and knows which nodes have copies
-//! (`copies.rs`). The store of a node is one of the processes there: it tells of the first reference on its node and of the
+//! (`copies.rs`), and who of them passes it on to whom (`tree.rs`). The store of a node is one of the processes there: it tells of the first reference on its node and of the
 //! end of the last, asks for the bytes that it lacks, once for all its slots, and lets go of them when it is told to
 //! (`far.rs`).
 //!
@@ -27,6 +27,7 @@ mod far;
 mod holder;
 mod room;
 mod store;
+mod tree;
 
 pub use holder::Holder;
 pub use store::{Effect, Event, LinkId, Status, Store};

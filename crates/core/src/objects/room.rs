@@ -142,7 +142,10 @@ impl Store {
                 let why = self.room.full(size);
                 match what {
                     What::Made(_) => out.push(Effect::To(link, FromStore::Full { number, why })),
-                    What::Fetched(_) | What::Came(_) => self.no_room_for(object, &why, out),
+                    What::Fetched(_) | What::Came(_) => {
+                        self.let_go_at(link, object, out);
+                        self.no_room_for(object, &why, out);
+                    }
                 }
             }
             return self.give_room(now, out);

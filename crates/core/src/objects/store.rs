@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::far::Pending;
 use super::room::Room;
+use super::tree::Tree;
 use crate::Tick;
 
 /// So many owners that have ended are remembered, to say so to those who ask for what was theirs.
@@ -24,6 +25,12 @@ pub enum Event {
     /// A link to the store of this client, which decides how long its objects live. In place of an earlier one.
     OwnerUp(LinkId, ClientId),
     FromOwner(LinkId, FromStore),
+    /// Of the node at this link: whether it is on this machine, and whether others can fetch from it.
+    Reached {
+        link: LinkId,
+        near: bool,
+        serves: bool,
+    },
     /// The client has ended, as the cluster says.
     OwnerGone(ClientId),
     /// The bytes of an object are in a file now, and only there; or they could not be written, for this reason.
@@ -46,6 +53,14 @@ pub enum Effect {
     Hand(LinkId, u64, ObjectId, u64),
     /// Write the bytes to a file, and let go of the memory.
     Spill(ObjectId),
+    /// Answer the question of this number by naming the node that has so many bytes.
+    Offer {
+        link: LinkId,
+        number: u64,
+        object: ObjectId,
+        size: u64,
+        source: LinkId,
+    },
     /// Bring so many bytes of an object here, from whoever is at this link or where that says.
     Fetch {
         object: ObjectId,
@@ -96,6 +111,10 @@ pub(super) struct Object {
     pub failed: BTreeSet<LinkId>,
     /// The bytes are being fetched, or were asked for.
     pub asked: bool,
+    /// They are to come from another node than the owner's.
+    pub elsewhere: bool,
+    /// Who gets them from whom.
+    pub tree: Tree,
     /// The owner knows that this store holds it.
     pub up: bool,
     /// The owner has said that it is of no use any more; who has asked for its bytes before gets them.
@@ -119,6 +138,8 @@ impl Object {
             copies: BTreeSet::new(),
             failed: BTreeSet::new(),
             asked: false,
+            elsewhere: false,
+            tree: Tree::default(),
             up: false,
             ended: false,
             since: 0,
@@ -128,7 +149,8 @@ impl Object {
     /// Whether anything keeps it. Where the owner decides, it says when bytes are of no use any more.
     pub fn is_kept(&self, far: bool) -> bool {
         // Who has asked for the bytes gets them, even if it has let go of its reference meanwhile.
-        let wanted = !self.wanted.is_empty() || matches!(self.place, Place::Coming(_));
+        let asked = !self.wanted.is_empty() || !self.tree.queue.is_empty() || !self.tree.serving.is_empty();
+        let wanted = asked || matches!(self.place, Place::Coming(_));
         wanted
             || self.pins > 0
             || !self.holders.is_empty()
@@ -155,13 +177,17 @@ pub(super) struct Link {
     pub owner: Option<(ClientId, bool)>,
     /// The node whose store is at the other end, if it is one.
     pub node: Option<NodeId>,
+    /// It is on this machine.
+    pub near: bool,
+    /// Others can fetch from it.
+    pub serves: bool,
     /// The owner's store is at the other end: it answers, and we ask.
     pub up: bool,
 }
 
 impl Link {
-    fn of(owner: Option<(ClientId, bool)>) -> Link {
-        Link { owner, node: None, up: false }
+    pub fn of(owner: Option<(ClientId, bool)>) -> Link {
+        Link { owner, node: None, near: false, serves: false, up: false }
     }
 }
 
@@ -234,6 +260,11 @@ impl Store {
                 self.on_owner_says(now, link, message, out);
             }
             Event::FromOwner(..) => {}
+            Event::Reached { link, near, serves } => {
+                if let Some(known) = self.links.get_mut(&link) {
+                    (known.near, known.serves) = (near, serves);
+                }
+            }
             Event::OwnerGone(owner) => self.on_owner_gone(owner, out),
             Event::Spilled(object, result) => self.on_spilled(now, object, result, out),
             Event::Fetched(object, here) => self.on_fetched(now, object, here, out),
@@ -273,14 +304,18 @@ impl Store {
             },
             ToStore::Release { object } => self.drop_holder(link, object, out),
             ToStore::Get { number, reference } => self.on_get(now, link, number, reference, out),
-            ToStore::LetGo { object } => self.on_let_go(link, object),
+            ToStore::LetGo { object } => {
+                self.on_let_go(link, object);
+                self.on_served(now, link, object, out);
+            }
             ToStore::Pin { number, pin, reference } => match self.objects.get_mut(&reference.object) {
-                Some(object) => {
+                // Nobody would ever claim what a slot pins for an owner that has ended.
+                Some(object) if !self.gone.contains(&reference.owner) => {
                     object.pins += 1;
                     self.pins.insert(pin, (reference.object, reference.owner));
                     out.push(Effect::To(link, FromStore::Held { number }));
                 }
-                None => self.say_missing(link, number, reference, out),
+                _ => self.say_missing(link, number, reference, out),
             },
             ToStore::Claim { number, pin, reference } => {
                 match self.objects.get_mut(&reference.object) {
@@ -294,10 +329,10 @@ impl Store {
             }
             ToStore::Unpin { pin } => self.unpin(pin, out),
             ToStore::Node { owner, node, .. } => {
-                self.links.insert(link, Link { owner: Some((owner, false)), node: Some(node), up: false });
+                self.links.insert(link, Link { node: Some(node), ..Link::of(Some((owner, false))) });
             }
             ToStore::Made { object, size, inside } => self.on_made(link, object, size, inside),
-            ToStore::Has { object } => self.on_has(link, object, out),
+            ToStore::Has { object } => self.on_has(now, link, object, out),
             ToStore::Send { object } => out.push(Effect::Send(link, object)),
         }
     }
@@ -363,6 +398,9 @@ impl Store {
             return self.say_missing(link, number, reference, out);
         };
         object.used = self.uses;
+        if self.links.get(&link).is_some_and(|asker| asker.node.is_some()) {
+            return self.on_node_wants(now, link, number, reference.object, out);
+        }
         match object.place {
             Place::Coming(_) | Place::Spilling => object.wanted.push((link, number)),
             Place::Small | Place::Memory | Place::Disk => self.hand(link, number, reference.object, out),
@@ -407,7 +445,7 @@ impl Store {
         let mut next = vec![id];
         while let Some(id) = next.pop() {
             let Some(object) = self.objects.remove(&id) else { continue };
-            for &(link, number) in &object.wanted {
+            for &(link, number) in object.wanted.iter().chain(&object.tree.queue) {
                 out.push(Effect::To(link, FromStore::Missing { number, why }));
             }
             for &link in &object.having {
@@ -465,6 +503,7 @@ impl Store {
             let Some(object) = self.objects.get_mut(&id) else { continue };
             object.copies.remove(&link);
             object.failed.remove(&link);
+            object.tree.on_link_down(link);
             object.having.remove(&link);
             object.wanted.retain(|(asker, _)| *asker != link);
             match object.place {
@@ -482,6 +521,7 @@ impl Store {
                 _ => {}
             }
             self.drop_holder(link, id, out);
+            self.assign(now, id, out);
         }
         if let Some((owner, true)) = owner {
             self.on_owner_gone(owner, out);

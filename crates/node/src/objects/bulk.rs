@@ -8,6 +8,7 @@ use super::News;
 use paceline_net::sealed::Filling;
 use paceline_net::secure;
 use paceline_net::store::{Client, Error, Incoming, Outgoing, Thing};
+use paceline_proto::objects::Source;
 use paceline_proto::store::{Failure, Name, Space};
 use paceline_proto::{Address, LeaseId, LeaseSecret, ObjectId};
 use parking_lot::Mutex;
@@ -35,6 +36,14 @@ pub(crate) struct Way {
 impl Way {
     pub(super) fn new(addresses: Vec<Address>, relayed: bool, lease: LeaseId, secret: LeaseSecret) -> Way {
         Way { addresses, relayed, lease, secret, idle: Mutex::default() }
+    }
+
+    /// For other nodes.
+    pub(super) fn source(&self) -> Option<Source> {
+        let far = self.addresses.iter().filter(|address| !address.is_unix());
+        let addresses: Vec<Address> = far.cloned().collect();
+        let reachable = !self.relayed && !addresses.is_empty();
+        reachable.then_some(Source::Node { addresses, lease: self.lease, secret: self.secret })
     }
 
     /// Bring these bytes there.

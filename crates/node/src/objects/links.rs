@@ -111,11 +111,14 @@ impl Shell {
 
     /// The node at this link has said how bytes get there.
     pub(super) fn on_way(&mut self, link: LinkId, lease: LeaseId, secret: LeaseSecret) {
-        let Some(Peer::Node { at, way, .. }) = self.links.get_mut(&link) else { return };
+        let Some(Peer::Node { at, way, near, .. }) = self.links.get_mut(&link) else { return };
         // Another node passes on only what is for a lease that it was told of.
         let (lease, secret) = at.relayed.unwrap_or((lease, secret));
         *way = Some(Arc::new(Way::new(at.addresses.clone(), at.relayed.is_some(), lease, secret)));
-        let _ = at.ready.send(());
+        let serves = way.as_ref().is_some_and(|way| way.source().is_some());
+        let (near, ready) = (*near, at.ready.clone());
+        self.step(Event::Reached { link, near, serves });
+        let _ = ready.send(());
     }
 
     pub(super) fn on_owner(&mut self, connection: Secured, client: ClientId) {

@@ -150,11 +150,15 @@ impl Shell {
                 return self.drop_link(link);
             }
         }
-        if let ToStore::Node { lease, secret, .. } = message {
-            self.on_way(link, lease, secret);
-        }
+        let way = match message {
+            ToStore::Node { lease, secret, .. } => Some((lease, secret)),
+            _ => None,
+        };
         self.step(Event::From(link, message));
         self.came = None;
+        if let Some((lease, secret)) = way {
+            self.on_way(link, lease, secret);
+        }
     }
 
     fn on_owner_says(&mut self, link: LinkId, message: FromStore, descriptors: Vec<OwnedFd>) {
@@ -193,6 +197,14 @@ impl Shell {
             Effect::KeepSmall(object, bytes) => drop(self.contents.insert(object, Content::Small(bytes))),
             Effect::Hand(link, number, object, size) => self.hand(link, number, object, size),
             Effect::Spill(object) => self.spill(object),
+            Effect::Offer { link, number, object, size, source } => {
+                let from = match self.links.get(&source) {
+                    Some(Peer::Node { way: Some(way), .. }) => way.source(),
+                    _ => None,
+                };
+                let from = from.unwrap_or(Source::Here);
+                self.say(link, &FromStore::Offered { number, object, size, from }, Vec::new());
+            }
             Effect::Fetch { object, size, link, from } => self.fetch(object, size, link, from),
             Effect::Send(link, object) => self.send(link, object),
             Effect::Discard(object) => drop(self.contents.remove(&object)),

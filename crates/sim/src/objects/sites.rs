@@ -143,9 +143,25 @@ impl World {
                         self.inbound[link.0 as usize].push_back(encoded(&message));
                     }
                 },
+                Effect::Offer { link, number, object, size, source } => {
+                    let node = site_at(link).ok_or("only nodes are told of nodes")?;
+                    let lease = LeaseId(site_at(source).ok_or("only nodes have copies")? as u128);
+                    let from = Source::Node { addresses: Vec::new(), lease, secret: LeaseSecret([0; 32]) };
+                    self.tell_node(site, node, &FromStore::Offered { number, object, size, from });
+                }
                 Effect::ToOwner(link, message) => {
                     let owner = site_at(link).ok_or("an owner is no process")?;
                     self.tell_owner(site, owner, &message);
+                }
+                Effect::Fetch { object, from: Source::Node { lease, .. }, .. } => {
+                    self.met.passed_on += 1;
+                    // It may be gone from there when it is asked for.
+                    let source = self.sites.stores[lease.0 as usize].as_ref();
+                    let there = source.is_some_and(|source| source.size_of(object).is_some());
+                    self.sites.transfers.push_back((site, object, None));
+                    if !there {
+                        self.sites.failed.insert(object);
+                    }
                 }
                 Effect::Fetch { object, link, .. } => {
                     let other = site_at(link).ok_or("no process sends bytes")?;
@@ -183,7 +199,14 @@ impl World {
         if self.random.percent(50)
             && let Some(bytes) = pair.up.pop_front()
         {
-            return self.tell(owner, Event::From(link_to(node), decoded(&bytes)));
+            let message = decoded(&bytes);
+            let hello = matches!(message, ToStore::Node { .. });
+            self.tell(owner, Event::From(link_to(node), message))?;
+            if hello {
+                let link = link_to(node);
+                self.tell(owner, Event::Reached { link, near: node == 0, serves: node != 1 })?;
+            }
+            return Ok(());
         }
         if let Some(bytes) = pair.down.pop_front() {
             return self.tell(node, Event::FromOwner(link_to(owner), decoded(&bytes)));
