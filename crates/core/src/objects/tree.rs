@@ -190,11 +190,11 @@ mod tests {
 
     #[test]
     fn the_owner_sends_it_once_and_each_node_to_two_at_a_time() {
-        let (mut store, out) = broadcast(6);
+        let (mut store, out) = broadcast(8);
         assert_eq!(given(&out), [(0, 1)], "TR-1");
         assert_eq!(given(&has(&mut store, 1)), [(1, 2), (1, 3)], "TR-2");
-        assert_eq!(given(&has(&mut store, 2)), [(2, 4), (2, 5)], "the first is busy, still");
-        assert_eq!(given(&has(&mut store, 3)), [(3, 6)], "whoever has least to do");
+        assert_eq!(given(&has(&mut store, 2)), [(2, 4), (1, 5), (2, 6)], "TR-2: the first still serves one");
+        assert_eq!(given(&has(&mut store, 3)), [(3, 7), (1, 8)], "whoever has least to do");
     }
 
     #[test]
