@@ -4,6 +4,7 @@
 //! * HO-1: nothing here blocks. What takes time is done elsewhere and delivered to the session when it is there.
 
 use crate::embedded::Status;
+use crate::routes::Routes;
 use crate::session::Shared;
 use paceline_net::secure::Secured;
 use paceline_proto::control::HeadToClient;
@@ -41,23 +42,40 @@ pub(crate) trait Host: Send {
         None
     }
 
+    /// The ways to nodes that are somewhere, if there are such.
+    fn routes(&mut self) -> Option<&mut Routes> {
+        None
+    }
+
     /// What the head says, before anybody acts on it: addresses are the host's to keep.
-    fn on_head(&mut self, _message: &HeadToClient) {}
+    fn on_head(&mut self, message: &HeadToClient) {
+        self.routes().into_iter().for_each(|routes| routes.on_head(message));
+    }
 
     /// A lease was granted: its slot is on this node, and the secret opens the way to it.
-    fn on_granted(&mut self, _lease: LeaseId, _node: NodeId, _secret: LeaseSecret) {}
+    fn on_granted(&mut self, lease: LeaseId, node: NodeId, secret: LeaseSecret) {
+        self.routes().into_iter().for_each(|routes| routes.on_granted(lease, node, secret));
+    }
 
     /// See whether there is a shorter way to the slot than the one that is used, if that is by way of another node.
-    fn retry_direct(&mut self, _lease: LeaseId) {}
+    fn retry_direct(&mut self, lease: LeaseId) {
+        self.routes().into_iter().for_each(|routes| routes.retry_direct(lease));
+    }
 
     /// Whether there was.
-    fn on_direct(&mut self, _lease: LeaseId, _open: bool) {}
+    fn on_direct(&mut self, lease: LeaseId, open: bool) {
+        self.routes().into_iter().for_each(|routes| routes.on_direct(lease, open));
+    }
 
     /// The lease is over.
-    fn forget(&mut self, _lease: LeaseId) {}
+    fn forget(&mut self, lease: LeaseId) {
+        self.routes().into_iter().for_each(|routes| routes.forget(lease));
+    }
 
     /// Whose connections they are that are opened later.
-    fn deliver_to(&mut self, _session: Weak<Shared>) {}
+    fn deliver_to(&mut self, session: Weak<Shared>) {
+        self.routes().into_iter().for_each(|routes| routes.deliver_to(session.clone()));
+    }
 
     /// A link to the store of a node, and on whose account. None if there is no way to one.
     fn reach_store(&mut self) -> Option<io::Result<OwnedFd>> {

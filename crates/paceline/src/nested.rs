@@ -11,11 +11,9 @@ use crate::host::{Host, Opened};
 use crate::routes::Routes;
 use crate::session::{Guarded, Shared};
 use paceline_core::client::Here;
-use paceline_proto::control::HeadToClient;
-use paceline_proto::{LeaseId, LeaseSecret, NodeId, Resources};
+use paceline_proto::{LeaseId, Resources};
 use paceline_slot::{Runtime, Wait};
 use parking_lot::Mutex;
-use std::sync::Weak;
 
 pub(crate) struct Nested {
     runtime: Runtime,
@@ -43,28 +41,8 @@ impl Host for Nested {
         Some(self.runtime.reach_head().into())
     }
 
-    fn on_head(&mut self, message: &HeadToClient) {
-        self.routes.on_head(message);
-    }
-
-    fn on_granted(&mut self, lease: LeaseId, node: NodeId, secret: LeaseSecret) {
-        self.routes.on_granted(lease, node, secret);
-    }
-
-    fn retry_direct(&mut self, lease: LeaseId) {
-        self.routes.retry_direct(lease);
-    }
-
-    fn on_direct(&mut self, lease: LeaseId, open: bool) {
-        self.routes.on_direct(lease, open);
-    }
-
-    fn forget(&mut self, lease: LeaseId) {
-        self.routes.forget(lease);
-    }
-
-    fn deliver_to(&mut self, session: Weak<Shared>) {
-        self.routes.deliver_to(session);
+    fn routes(&mut self) -> Option<&mut Routes> {
+        Some(&mut self.routes)
     }
 
     fn outlives_us(&self) -> bool {

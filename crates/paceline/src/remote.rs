@@ -9,17 +9,15 @@ use crate::files::Files;
 use crate::host::{Host, Opened};
 use crate::owner::Owner;
 use crate::routes::{Routes, is_local_off};
-use crate::session::Shared;
 pub use paceline_net::secure::Password;
 
 use paceline_net::secure::{self, Credential, Dialed, Introduction, Key, Role};
-use paceline_proto::control::HeadToClient;
-use paceline_proto::{Address, LeaseId, LeaseSecret, NodeId};
+use paceline_proto::{Address, LeaseId};
 use paceline_registry::{Home, Place, machine};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long connecting may take in all.
@@ -216,28 +214,8 @@ impl Host for Remote {
         Some(self.routes.reach_head(dial))
     }
 
-    fn on_head(&mut self, message: &HeadToClient) {
-        self.routes.on_head(message);
-    }
-
-    fn on_granted(&mut self, lease: LeaseId, node: NodeId, secret: LeaseSecret) {
-        self.routes.on_granted(lease, node, secret);
-    }
-
-    fn retry_direct(&mut self, lease: LeaseId) {
-        self.routes.retry_direct(lease);
-    }
-
-    fn on_direct(&mut self, lease: LeaseId, open: bool) {
-        self.routes.on_direct(lease, open);
-    }
-
-    fn forget(&mut self, lease: LeaseId) {
-        self.routes.forget(lease);
-    }
-
-    fn deliver_to(&mut self, session: Weak<Shared>) {
-        self.routes.deliver_to(session);
+    fn routes(&mut self) -> Option<&mut Routes> {
+        Some(&mut self.routes)
     }
 
     fn reach_store(&mut self) -> Option<io::Result<OwnedFd>> {

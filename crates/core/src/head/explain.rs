@@ -36,6 +36,9 @@ impl Head {
     }
 
     pub(super) fn why(&self, client: ClientId, shape: Shape) -> String {
+        if let Some(why) = self.why_fenced(client, shape) {
+            return why;
+        }
         let (needs, rule) = (shape.needs, self.rule(client, shape));
         let up = || {
             let here = self.nodes.iter().filter(|(_, node)| matches!(node.link, NodeLink::Up { .. }));

@@ -34,8 +34,12 @@ impl Head {
         self.rule(client, shape).is_some_and(|rule| !rule.gang.is_empty())
     }
 
-    /// Whether this request stands in the queue: of a gang only one does, and only when all members are wanted.
+    /// Whether this request stands in the queue: of a gang only one does, and only when all members are wanted; and none
+    /// for what may still exist (FE-1).
     pub(super) fn may_ask(&self, id: ClientId, shape: Shape) -> bool {
+        if self.is_fenced(id, shape) {
+            return false;
+        }
         if !self.is_gang(id, shape) {
             return true;
         }

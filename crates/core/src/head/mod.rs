@@ -28,6 +28,7 @@ mod detached;
 mod devices;
 mod explain;
 mod families;
+mod fences;
 mod fit;
 mod gang;
 mod leases;
@@ -237,6 +238,8 @@ pub struct Head {
     going: BTreeMap<ClientId, BTreeSet<LeaseId>>,
     /// Nodes that are gone.
     departed: BTreeMap<NodeId, Departed>,
+    /// Leases of actors that were lost with nodes that may live.
+    fences: BTreeMap<LeaseId, fences::Fence>,
     leases: BTreeMap<LeaseId, Lease>,
     /// The same, by who holds them; and the slots that are clients, by the lease they work under.
     holders: BTreeSet<(ClientId, LeaseId)>,
@@ -448,6 +451,7 @@ impl Head {
             room: Room::default(),
             going: BTreeMap::new(),
             departed: BTreeMap::new(),
+            fences: BTreeMap::new(),
             leases: BTreeMap::new(),
             holders: BTreeSet::new(),
             slots: BTreeSet::new(),
@@ -543,6 +547,7 @@ impl Head {
         }
         self.works_on_gap(gap);
         self.actors_on_gap(gap);
+        self.fences_on_gap(gap);
         self.settled_at = self.settled_at.map(|at| at + gap);
         self.deadline = self.deadline.map(|at| at + gap);
         self.next_look = self.next_look.map(|at| at + gap);
@@ -556,6 +561,7 @@ impl Head {
         self.give_up_claims(now, out);
         self.works_on_deadline(now, out);
         self.actors_on_deadline(now);
+        self.fences_on_deadline(now);
         if let Some(at) = self.settled_at.filter(|at| *at > now) {
             self.no_later_than(at);
         } else {

@@ -27,6 +27,7 @@ impl Head {
                     self.tell_node(from, HeadToNode::Heard { lease }, out);
                 }
                 self.on_ended(now, from, lease, death, out);
+                self.open_fence(lease);
             }
             NodeToHead::Output { client, slot, stream, text } => {
                 self.tell_client(client, HeadToClient::Output { slot, stream, text }, out);
@@ -117,6 +118,7 @@ impl Head {
             self.adopt(now, id, placement, met, out);
         }
         self.on_works_reported(now, id, &placed, out);
+        self.fences_on_report(id, &placed);
         self.refuse_claims(id, out);
         blocked.into_iter().for_each(|(lease, blocked)| self.on_blocked(id, lease, blocked));
         self.admit_again(id, out);
@@ -222,7 +224,12 @@ impl Head {
         let leases: Vec<LeaseId> = self.nodes[&id].leases.iter().copied().collect();
         leases.iter().for_each(|&lease| self.on_work_lost(now, lease, gone, out));
         self.know_dead(gone == Gone::Dead);
-        leases.into_iter().for_each(|lease| self.on_ended(now, id, lease, Some(Death::of_lost_node()), out));
+        for lease in leases {
+            if let Gone::Silent { heard } = gone {
+                self.fence(lease, heard);
+            }
+            self.on_ended(now, id, lease, Some(Death::of_lost_node()), out);
+        }
         self.lose_guests(id, out);
         self.know_dead(false);
         let node = self.nodes.remove(&id).expect("the node is known");

@@ -77,6 +77,9 @@ impl Head {
     }
 
     pub(super) fn what_it_waits_for(&self, id: ClientId, shape: Shape) -> String {
+        if let Some(why) = self.why_fenced(id, shape) {
+            return why;
+        }
         let needs = shape.needs.named(&self.names);
         if self.nodes.is_empty() {
             return format!("{needs} on a node, and no node is here");

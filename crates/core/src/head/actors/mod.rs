@@ -272,6 +272,10 @@ impl Head {
         self.actors.dirty.insert(id);
     }
 
+    pub(super) fn hosts_actor(&self, lease: LeaseId) -> bool {
+        self.actors.hosts.contains_key(&lease)
+    }
+
     /// A node is about to be given up: what lived there is known to be dead, or nobody knows.
     pub(super) fn know_dead(&mut self, dead: bool) {
         self.actors.known_dead = dead;

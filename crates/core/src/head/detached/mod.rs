@@ -552,7 +552,7 @@ impl Head {
     }
 
     /// After so long without a sign of its node, work cannot be running there.
-    fn out_of_reach_for(&self) -> Duration {
+    pub(super) fn out_of_reach_for(&self) -> Duration {
         self.ends_within() + self.config.heartbeat
     }
 }

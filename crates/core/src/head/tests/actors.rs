@@ -202,3 +202,50 @@ fn a_head_that_starts_again_finds_guests_where_they_were() {
     let out = ended(&mut bench, 9, None);
     assert_eq!(out[0], lost, "if the node knows nothing of it after all");
 }
+
+/// Whether there is another slot for the actor.
+fn rebuilds(out: &[Effect]) -> bool {
+    out.iter().any(|effect| matches!(effect, Effect::ToNode(_, HeadToNode::Place { client: A, .. })))
+}
+
+/// The actor's node falls silent; another one is there. Its visitor is told that it is out of reach.
+fn silent() -> Bench {
+    let mut bench = visited();
+    bench.join(N2, 2, &[]);
+    let out = bench.pass_beating(N2, seconds(8));
+    let away = |effect: &Effect| matches!(effect, Effect::ToClient(B, HeadToClient::ActorAway { .. }));
+    assert!(out.iter().any(away) && !rebuilds(&out), "{out:?}");
+    bench
+}
+
+#[test]
+fn an_actor_on_a_silent_node_is_rebuilt_when_that_has_ended_it_by_its_own_clock() {
+    let mut bench = silent();
+    let [waits] = &bench.head.waits()[..] else { panic!("{:?}", bench.head.waits()) };
+    assert!(waits.why.contains("is silent"), "{}", waits.why);
+    assert!(!rebuilds(&bench.pass_beating(N2, seconds(50))), "FE-1");
+    assert!(rebuilds(&bench.pass_beating(N2, seconds(6))));
+}
+
+#[test]
+fn an_actor_on_a_silent_node_is_rebuilt_when_that_comes_back_without_it() {
+    assert!(rebuilds(&silent().join(N1, 2, &[])), "FE-1");
+}
+
+#[test]
+fn an_actor_on_a_silent_node_is_rebuilt_when_that_says_that_it_has_ended() {
+    let mut bench = silent();
+    assert!(!rebuilds(&bench.join(N1, 2, &[(1, A)])), "FE-1: it is there, still");
+    assert!(rebuilds(&ended(&mut bench, 1, None)));
+}
+
+#[test]
+fn what_is_no_actor_runs_elsewhere_at_once() {
+    let mut bench = Bench::new();
+    bench.hello(A, &[]);
+    bench.join(N1, 2, &[]);
+    bench.want(A, Shape::cpus(1), 1);
+    placed(&mut bench, 1);
+    bench.join(N2, 2, &[]);
+    assert!(rebuilds(&bench.pass_beating(N2, seconds(8))));
+}
