@@ -16,8 +16,8 @@ mod tangles;
 
 use super::*;
 use paceline_proto::LeaseSecret;
-use paceline_proto::control::{Held, Placement, Stream};
-use paceline_proto::{Death, DeathCause, OutOfMemory, Seq};
+use paceline_proto::control::{ClientToHead, Held, NodeToHead, Placement, Stream};
+use paceline_proto::{Death, DeathCause, OutOfMemory, Seq, Work, WorkId};
 
 const A: ClientId = ClientId(1);
 const B: ClientId = ClientId(2);
