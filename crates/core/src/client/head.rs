@@ -89,6 +89,10 @@ impl<Ticket: Clone> Client<Ticket> {
         self.say_sharing(out);
         self.say_actors(out);
         for (_, shape, queue) in self.shapes.iter() {
+            let nodes = queue.apart.told();
+            if !nodes.is_empty() {
+                out.push(Effect::ToHead(ClientToHead::Near { shape: *shape, nodes }));
+            }
             if queue.wanted > 0 {
                 out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));
             }

@@ -27,6 +27,15 @@ pub struct Spec {
     /// How long it waits for a slot; zero for as long as it takes.
     pub wait: Duration,
     pub within: Within,
+    /// Where it had better run, if that makes a difference. Only for tasks that any lease of their shape takes.
+    pub near: Option<Near>,
+}
+
+/// The node that has most of what a task needs, and how long it is worth waiting for a slot there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Near {
+    pub node: NodeId,
+    pub patience: Duration,
 }
 
 /// Which leases of its shape a task is for.
