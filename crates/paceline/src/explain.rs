@@ -70,9 +70,11 @@ fn sentence(status: &TaskStatus, name: &dyn Fn(NodeId) -> String) -> String {
             };
             let head = if *alone { "; there is no link to the head, which gives out slots" } else { "" };
             let why = if why.is_empty() { String::new() } else { format!("; {why}") };
-            let near = near.map_or_else(String::new, |node| {
-                format!("; what it needs is on node {}, so it waits a little for a slot there", name(node))
-            });
+            let near: Vec<String> = near.iter().map(|node| name(*node)).collect();
+            let near = match near.join(", ") {
+                names if names.is_empty() => names,
+                names => format!("; what it needs is on {names}, so it waits a little for a slot there"),
+            };
             format!("{task} waits, {ahead}: {slots}{near}{why}{head}")
         }
     }
@@ -120,7 +122,7 @@ mod tests {
 
     fn queued(before: usize, leases: usize, group: Option<(usize, usize)>) -> TaskPlace {
         let (busy, wanted, why, alone) = (leases, 4, String::new(), false);
-        TaskPlace::Queued { before, leases, busy, wanted, why, near: None, group, alone }
+        TaskPlace::Queued { before, leases, busy, wanted, why, near: Vec::new(), group, alone }
     }
 
     #[test]
@@ -154,10 +156,10 @@ mod tests {
         ];
         let mut near = queued(0, 1, None);
         if let TaskPlace::Queued { near, .. } = &mut near {
-            *near = Some(NodeId(3));
+            near.push(NodeId(3));
         }
         let said = lines(near, 0, 0);
-        assert!(said.ends_with("; what it needs is on node n3, so it waits a little for a slot there"), "{said}");
+        assert!(said.ends_with("; what it needs is on n3, so it waits a little for a slot there"), "{said}");
         for (place, said) in cases {
             assert_eq!(lines(place, 0, 0), said);
         }

@@ -9,11 +9,11 @@ use crate::trace::{brief_from, brief_to};
 use crate::world::{Event as Happening, Machine, Sim};
 use bytes::Bytes;
 use paceline_core::Tick;
-use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, Within, program_name};
+use paceline_core::client::{Client, Effect, Event, LeaseKey, Near, Outcome, Spec, Within, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Call, Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, ProgramId, Shape, Start};
-use std::collections::{BTreeMap, HashMap};
+use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, NodeId, ProgramId, Shape, Start};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// How many functions a client has.
@@ -479,7 +479,10 @@ impl Sim {
                 (.., Some(actor)) => Within::Guest(self.actors[actor].id),
                 _ => Within::Any,
             },
-            near: job.near,
+            near: job.near.map(|(one, other, patience)| {
+                let nodes: BTreeSet<NodeId> = [one, other].into();
+                Near { nodes: nodes.into_iter().collect(), patience }
+            }),
         };
         let now = self.now;
         let mut effects = Vec::new();

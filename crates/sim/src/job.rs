@@ -3,7 +3,7 @@
 use crate::client::PROGRAMS;
 use crate::random::mix;
 use bytes::Bytes;
-use paceline_core::client::{Near, RetryOn};
+use paceline_core::client::RetryOn;
 use paceline_proto::{NodeId, Resources, Shape};
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub struct Job {
     pub(crate) actor: Option<usize>,
     /// The pool that it is for, by number; the shape is the pool's then.
     pub(crate) pool: Option<usize>,
-    /// Where it had better run.
-    pub(crate) near: Option<Near>,
+    /// It had better run on one of these nodes, and waits so long for a slot there while others have nothing to do.
+    pub(crate) near: Option<(NodeId, NodeId, Duration)>,
 }
 
 /// How a run ends that nothing disturbs.
@@ -101,7 +101,7 @@ impl Job {
 
     /// It had better run on the node of this number, and waits so long for a slot there while others have nothing to do.
     pub fn near(self, node: u64, patience: Duration) -> Job {
-        Job { near: Some(Near { node: NodeId(node), patience }), ..self }
+        Job { near: Some((NodeId(node), NodeId(node), patience)), ..self }
     }
 
     pub fn priority(self, priority: i32) -> Job {

@@ -80,7 +80,7 @@ pub(crate) struct Ledger {
     /// Leases whose slot was told something, and nothing has begun since that would show that it was heard.
     untried: HashSet<LeaseId>,
     /// The last task that began, by lease and priority.
-    last_begun: HashMap<(LeaseId, i32, Option<NodeId>), TaskId>,
+    last_begun: HashMap<(LeaseId, i32, Option<(NodeId, NodeId)>), TaskId>,
 }
 
 impl Ledger {
@@ -190,7 +190,7 @@ impl Ledger {
     pub fn check_order(&mut self, lease: LeaseId, task: usize, id: TaskId) {
         let entry = &self.entries[task];
         if entry.sent.len() == 1 {
-            let near = entry.job.near.map(|near| near.node);
+            let near = entry.job.near.map(|(one, other, _)| (one.min(other), one.max(other)));
             let before = self.last_begun.insert((lease, entry.job.priority, near), id);
             assert!(before.is_none_or(|before| before < id), "LG-6: {id:?} begins after {before:?}");
         }

@@ -4,7 +4,7 @@ use crate::client::{FUNCTIONS, PROGRAMS};
 use crate::job::{Fate, Job};
 use crate::random::{Random, mix};
 use crate::world::{Event, Sim};
-use paceline_core::client::{Near, RetryOn};
+use paceline_core::client::RetryOn;
 use paceline_proto::{NodeId, Part, Resources, Shape};
 use std::time::Duration;
 
@@ -179,16 +179,16 @@ impl Sim {
     }
 
     /// Where a task had better run. By its length, so that loads without it draw the numbers they always drew.
-    pub(crate) fn near_of(&self, job: &Job) -> Option<Near> {
+    pub(crate) fn near_of(&self, job: &Job) -> Option<(NodeId, NodeId, Duration)> {
         let placed = job.member.is_some() || job.pool.is_some() || job.actor.is_some();
         if placed || job.near.is_some() {
             return job.near.filter(|_| !placed);
         }
         let dice = mix(job.takes.as_nanos() as u64 ^ 0x6e656172);
         // One node more than there are: it has gone.
-        let node = NodeId(1 + (dice >> 8) % (self.nodes.len() as u64 + 1));
+        let node = |dice: u64| NodeId(1 + dice % (self.nodes.len() as u64 + 1));
         let patience = Duration::from_micros((dice >> 16) % 300_000);
-        (dice % 100 < self.load.near).then_some(Near { node, patience })
+        (dice % 100 < self.load.near).then_some((node(dice >> 8), node(dice >> 40), patience))
     }
 
     fn cancel_some(&mut self, client: usize) {

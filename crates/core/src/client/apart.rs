@@ -1,11 +1,11 @@
-//! Tasks that had better run on one node, because what they need is there.
+//! Tasks that had better run on one node, or one of a few, because what they need is there.
 //!
-//! Such a task waits apart from those that run anywhere. A lease on its node takes it when its turn comes. What bounds the
+//! Such a task waits apart from those that run anywhere. A lease on such a node takes it when its turn comes. What bounds the
 //! wait, so that a preference never costs more than what it is about:
 //!
 //! * AP-1: while a slot elsewhere has nothing to do, the task waits for as long as its patience lasts, and no longer: then
 //!   that slot takes it.
-//! * AP-2: if later tasks have gone past the first of a node for [`PASSED_OVER`], it goes wherever its turn comes.
+//! * AP-2: if later tasks have gone past the first that waits for a node for [`PASSED_OVER`], it goes wherever its turn comes.
 //! * AP-3: a task that was sent once, and has come back, runs anywhere.
 
 use super::dispatch::expected;
@@ -16,23 +16,55 @@ use crate::Tick;
 use paceline_proto::{NodeId, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// So long may others go past the first task of a node (AP-2).
+/// So long may others go past the first of those that wait for the same (AP-2).
 const PASSED_OVER: Duration = Duration::from_secs(1);
+
+/// Inputs of fewer bytes than this come faster than anybody could decide about them.
+const LEAST: u64 = 256 << 10;
+/// More nodes than this are as good as any.
+const MOST_NODES: usize = 16;
+/// The bytes that travel in a second, more or less, and how long a task waits at most in order that they need not.
+const SPEED: u64 = 1 << 30;
+const MOST_PATIENCE: Duration = Duration::from_millis(500);
+
+impl Near {
+    /// Where a task had better run: what it needs, as so many bytes that these nodes have. Waits for as long as the bytes
+    /// would travel.
+    pub fn to<'a>(inputs: impl Iterator<Item = (u64, &'a [NodeId])>) -> Option<Near> {
+        let mut bytes: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for (size, nodes) in inputs {
+            for node in nodes {
+                *bytes.entry(*node).or_default() += size;
+            }
+        }
+        let most = bytes.values().copied().max().filter(|most| *most >= LEAST)?;
+        // Those that lack little are as good.
+        let nodes: Vec<NodeId> =
+            bytes.iter().filter(|(_, has)| **has >= most - most / 8).map(|(node, _)| *node).collect();
+        let patience = Duration::from_nanos((most as u128 * 1_000_000_000 / SPEED as u128) as u64);
+        let patience = patience.min(MOST_PATIENCE);
+        (nodes.len() <= MOST_NODES).then(|| Near { nodes: nodes.into(), patience })
+    }
+}
 
 /// When it is a task's turn: the higher priority first, then who came first.
 pub(super) type Turn = (Reverse<i32>, TaskId);
 
-/// A task whose turn it is, and the node that it waited for, if it did.
-type Next = (TaskKey, Option<NodeId>);
+/// Nodes that are all the same to a task, in order.
+pub(super) type Nodes = Arc<[NodeId]>;
+
+/// A task whose turn it is, and the nodes that it waited for, if it did.
+type Next = (TaskKey, Option<Nodes>);
 
 #[derive(Default)]
 pub(super) struct Apart {
-    nodes: BTreeMap<NodeId, Waiting>,
+    queues: BTreeMap<Nodes, Waiting>,
 }
 
-/// The tasks that wait for one node. Never empty.
+/// The tasks that wait for the same nodes. Never empty.
 #[derive(Default)]
 struct Waiting {
     tasks: BTreeMap<Turn, (TaskKey, Duration)>,
@@ -40,13 +72,13 @@ struct Waiting {
     idle: Option<Tick>,
     /// Since when others go past the first.
     passed: Option<Tick>,
-    /// How many leases the head was told to be of use there.
+    /// How many of them the head knows of.
     told: u32,
 }
 
 impl Waiting {
     fn first(&self) -> (Turn, TaskKey, Duration) {
-        let (turn, (task, patience)) = self.tasks.first_key_value().expect("a node without tasks is not kept");
+        let (turn, (task, patience)) = self.tasks.first_key_value().expect("nothing is kept without tasks");
         (*turn, *task, *patience)
     }
 
@@ -58,28 +90,29 @@ impl Waiting {
 
 impl Apart {
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.queues.is_empty()
     }
 
     pub fn push(&mut self, turn: Turn, task: TaskKey, near: Near) {
-        let waiting = self.nodes.entry(near.node).or_default();
+        let waiting = self.queues.entry(near.nodes).or_default();
         waiting.tasks.insert(turn, (task, near.patience));
     }
 
-    pub fn pop_of(&mut self, node: NodeId) -> Option<TaskKey> {
-        let waiting = self.nodes.get_mut(&node)?;
+    pub fn pop_of(&mut self, nodes: &Nodes) -> Option<TaskKey> {
+        let waiting = self.queues.get_mut(nodes)?;
         let (_, (task, _)) = waiting.tasks.pop_first()?;
         waiting.passed = None;
         if waiting.tasks.is_empty() {
-            self.nodes.remove(&node);
+            self.queues.remove(nodes);
         }
         Some(task)
     }
 
     /// Whichever comes first.
     pub fn pop(&mut self) -> Option<TaskKey> {
-        let node = self.nodes.iter().min_by_key(|(_, waiting)| waiting.first().0).map(|(node, _)| *node)?;
-        self.pop_of(node)
+        let first = self.queues.iter().min_by_key(|(_, waiting)| waiting.first().0);
+        let nodes = first.map(|(nodes, _)| nodes.clone())?;
+        self.pop_of(&nodes)
     }
 
     pub fn remove(&mut self, task: TaskKey) -> bool {
@@ -93,61 +126,60 @@ impl Apart {
     }
 
     fn retain(&mut self, keep: impl Fn(TaskKey) -> bool) {
-        self.nodes.retain(|_, waiting| {
+        self.queues.retain(|_, waiting| {
             waiting.tasks.retain(|_, (task, _)| keep(*task));
             !waiting.tasks.is_empty()
         });
     }
 
     pub fn iter(&self) -> impl Iterator<Item = TaskKey> + '_ {
-        self.nodes.values().flat_map(|waiting| waiting.tasks.values().map(|(task, _)| *task))
+        self.queues.values().flat_map(|waiting| waiting.tasks.values().map(|(task, _)| *task))
     }
 
-    /// How many go before this one to the same node.
+    /// How many go before this one to the same nodes.
     pub fn position(&self, task: TaskKey) -> Option<usize> {
-        self.nodes.values().find_map(|waiting| waiting.tasks.values().position(|(key, _)| *key == task))
+        self.queues.values().find_map(|waiting| waiting.tasks.values().position(|(key, _)| *key == task))
     }
 
-    /// The node that a task waits for.
-    pub fn node_of(&self, task: TaskKey) -> Option<NodeId> {
-        let mut nodes = self.nodes.iter();
-        nodes.find(|(_, waiting)| waiting.tasks.values().any(|(key, _)| *key == task)).map(|(node, _)| *node)
+    /// The nodes that a task waits for.
+    pub fn nodes_of(&self, task: TaskKey) -> Vec<NodeId> {
+        let mut queues = self.queues.iter();
+        let found = queues.find(|(_, waiting)| waiting.tasks.values().any(|(key, _)| *key == task));
+        found.map_or_else(Vec::new, |(nodes, _)| nodes.to_vec())
     }
 
-    /// The first task of a node.
-    fn first_of(&self, node: NodeId) -> Option<TaskKey> {
-        self.nodes.get(&node).map(|waiting| waiting.first().1)
-    }
-
-    /// What a lease on this node takes: the first of those that run anywhere, which is given, or of its node's, if it may
-    /// take these. One that has nothing else to do takes what has waited long enough for another node.
+    /// What a lease on this node takes: the first of those that run anywhere, which is given, and of those that wait for
+    /// its node and that it `may` take. One that has nothing else to do takes what has waited long enough for others.
     fn choose(
         &self,
         now: Tick,
         node: NodeId,
         anywhere: Option<(Turn, TaskKey)>,
-        own: bool,
         idle: bool,
+        may: impl Fn(TaskKey) -> bool,
     ) -> Option<Next> {
-        let mine = self.nodes.get(&node).filter(|_| own).map(|waiting| waiting.first());
-        let mine = mine.map(|(turn, task, _)| (turn, task, Some(node)));
-        let others = || self.nodes.iter().filter(|(other, _)| **other != node);
-        let passed = others().filter(|(_, waiting)| {
-            waiting.passed.is_some_and(|since| now.since(since) >= PASSED_OVER)
-        });
-        let passed = passed.map(|(other, waiting)| (waiting.first().0, waiting.first().1, Some(*other)));
-        let first = anywhere.map(|(turn, task)| (turn, task, None)).into_iter().chain(mine).chain(passed).min();
-        let left = || {
-            let due = others().filter(|(_, waiting)| idle && waiting.until().is_some_and(|at| at <= now));
-            due.map(|(other, waiting)| (waiting.first().0, waiting.first().1, Some(*other))).min()
-        };
-        first.or_else(left).map(|(_, task, near)| (task, near))
+        let (mut first, mut left) = (anywhere.map(|(turn, task)| (turn, task, None)), None);
+        for (nodes, waiting) in &self.queues {
+            let (turn, task, _) = waiting.first();
+            let passed = || waiting.passed.is_some_and(|since| now.since(since) >= PASSED_OVER);
+            let due = || idle && waiting.until().is_some_and(|at| at <= now);
+            let best = match nodes.contains(&node) {
+                true if may(task) => &mut first,
+                false if passed() => &mut first,
+                false if due() => &mut left,
+                _ => continue,
+            };
+            if best.as_ref().is_none_or(|(other, ..)| turn < *other) {
+                *best = Some((turn, task, Some(nodes)));
+            }
+        }
+        first.or(left).map(|(_, task, nodes)| (task, nodes.cloned()))
     }
 
     /// A lease on this node has taken the task of this turn (AP-2).
     pub fn goes_past(&mut self, now: Tick, node: NodeId, turn: Turn) {
-        for (_, waiting) in self.nodes.iter_mut().filter(|(other, _)| **other != node) {
-            if waiting.first().0 < turn {
+        for (nodes, waiting) in &mut self.queues {
+            if !nodes.contains(&node) && waiting.first().0 < turn {
                 waiting.passed.get_or_insert(now);
             }
         }
@@ -156,8 +188,8 @@ impl Apart {
     /// Leases on these nodes have nothing to do. Says when one of them may take something.
     fn note_idle(&mut self, now: Tick, idle: &BTreeSet<NodeId>) -> Option<Tick> {
         let mut next = None;
-        for (node, waiting) in &mut self.nodes {
-            if idle.iter().any(|other| other != node) {
+        for (nodes, waiting) in &mut self.queues {
+            if idle.iter().any(|other| !nodes.contains(other)) {
                 waiting.idle.get_or_insert(now);
                 next = next.into_iter().chain(waiting.until()).min();
             }
@@ -169,32 +201,37 @@ impl Apart {
     /// are on a node.
     pub fn news(&mut self, held: impl Fn(NodeId) -> u32) -> Option<Vec<(NodeId, u32)>> {
         let mut news = false;
-        let mut list = Vec::new();
-        for (node, waiting) in &mut self.nodes {
-            let count = held(*node).saturating_add(waiting.tasks.len() as u32);
+        for waiting in self.queues.values_mut() {
+            let count = waiting.tasks.len() as u32;
             if count > waiting.told {
                 // In powers of two, as leases are asked for.
                 waiting.told = count.checked_next_power_of_two().unwrap_or(count);
                 news = true;
             }
-            list.push((*node, waiting.told));
         }
-        news.then_some(list)
+        news.then(|| self.told(held))
     }
 
     /// The same for a head that knows nothing.
-    pub fn told(&self) -> Vec<(NodeId, u32)> {
-        self.nodes.iter().map(|(node, waiting)| (*node, waiting.told)).filter(|(_, told)| *told > 0).collect()
+    pub fn told(&self, held: impl Fn(NodeId) -> u32) -> Vec<(NodeId, u32)> {
+        let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for (nodes, waiting) in &self.queues {
+            for node in nodes.iter() {
+                let count = counts.entry(*node).or_insert_with(|| held(*node));
+                *count = count.saturating_add(waiting.told);
+            }
+        }
+        counts.into_iter().collect()
     }
 
-    /// How many nodes are waited for on which there is no lease.
+    /// For how many of them there is no lease on any of their nodes.
     pub fn without(&self, held: impl Fn(NodeId) -> u32) -> usize {
-        self.nodes.keys().filter(|node| held(**node) == 0).count()
+        self.queues.keys().filter(|nodes| nodes.iter().all(|node| held(*node) == 0)).count()
     }
 
     pub fn check(&self) -> Result<(), String> {
-        match self.nodes.iter().find(|(_, waiting)| waiting.tasks.is_empty()) {
-            Some((node, _)) => Err(format!("AP-1: nothing waits for {node:?}, and it is kept")),
+        match self.queues.iter().find(|(_, waiting)| waiting.tasks.is_empty()) {
+            Some((nodes, _)) => Err(format!("AP-1: nothing waits for {nodes:?}, and it is kept")),
             None => Ok(()),
         }
     }
@@ -212,13 +249,12 @@ impl<Ticket: Clone> Client<Ticket> {
         let turn = |task: TaskKey| (Reverse(self.tasks[task.0].priority), self.tasks[task.0].id);
         let anywhere = anywhere.map(|task| (turn(task), task));
         // Were it sent ahead, it would be asked back as soon as a slot elsewhere has nothing to do.
-        let short = || {
-            let first = queue.apart.first_of(lease.node).map(|task| &self.tasks[task.0]);
-            let takes = first.and_then(|task| expected(&self.config, &self.functions, task));
+        let short = |task: TaskKey| {
+            let takes = expected(&self.config, &self.functions, &self.tasks[task.0]);
             takes.is_some_and(|takes| takes <= self.config.ahead)
         };
-        let own = lease.is_idle() || short();
-        queue.apart.choose(now, lease.node, anywhere, own, lease.is_idle())
+        let may = |task| lease.is_idle() || short(task);
+        queue.apart.choose(now, lease.node, anywhere, lease.is_idle(), may)
     }
 
     /// A lease that may take a task, if it matters on which node it is. It is taken out of its list.

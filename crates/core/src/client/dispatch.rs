@@ -32,8 +32,18 @@ impl<Ticket: Clone> Client<Ticket> {
     ) -> (TaskKey, TaskId) {
         let id = self.next_task;
         self.next_task = TaskId(id.0 + 1);
-        let Spec { function, payload, shape, mut retries, retry_on, timeout, mut priority, wait, within, near } =
-            spec;
+        let Spec {
+            function,
+            payload,
+            shape,
+            mut retries,
+            retry_on,
+            timeout,
+            mut priority,
+            wait,
+            within,
+            near,
+        } = spec;
         let queue = match within {
             Within::Any => Ok(self.shapes.key(&shape)),
             Within::Member(member) => self.member_queue(&shape, member),
@@ -246,7 +256,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         match near {
             None => queue.pop(),
-            Some(node) => queue.pop_near(node),
+            Some(nodes) => queue.pop_near(&nodes),
         };
         if !queue.apart.is_empty() {
             queue.apart.goes_past(now, lease.node, (Reverse(task.priority), task.id));
@@ -326,7 +336,11 @@ impl<Ticket: Clone> Client<Ticket> {
 
 /// How long a task will run, if that is known. One that killed a slot counts as long, so that it goes to an idle slot:
 /// should it kill again, no other's unsent result dies with it.
-pub(super) fn expected<Ticket>(config: &Config, functions: &Functions, task: &Task<Ticket>) -> Option<Duration> {
+pub(super) fn expected<Ticket>(
+    config: &Config,
+    functions: &Functions,
+    task: &Task<Ticket>,
+) -> Option<Duration> {
     let killed = task.charges.as_ref().is_some_and(|charges| !charges.is_empty());
     if killed { Some(config.long_task) } else { functions.estimate(task.function) }
 }

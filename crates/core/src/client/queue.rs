@@ -1,12 +1,11 @@
 //! The tasks of one shape that wait for a slot, and the leases of that shape that can take some.
 
-use super::apart::Apart;
+use super::apart::{Apart, Nodes, Turn};
 use super::lease::Lease;
 use super::shapes::ShapeKey;
-use super::apart::Turn;
 use super::task::Near;
 use super::{LeaseKey, TaskKey};
-use paceline_proto::{NodeId, TaskId};
+use paceline_proto::TaskId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -175,9 +174,9 @@ impl Queue {
         task
     }
 
-    /// The first of those that had rather run on this node goes to a slot, there or elsewhere.
-    pub fn pop_near(&mut self, node: NodeId) -> Option<TaskKey> {
-        let task = self.apart.pop_of(node);
+    /// The first of those that had rather run on these nodes goes to a slot, there or elsewhere.
+    pub fn pop_near(&mut self, nodes: &Nodes) -> Option<TaskKey> {
+        let task = self.apart.pop_of(nodes);
         self.length -= usize::from(task.is_some());
         task
     }

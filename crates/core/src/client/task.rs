@@ -31,10 +31,11 @@ pub struct Spec {
     pub near: Option<Near>,
 }
 
-/// The node that has most of what a task needs, and how long it is worth waiting for a slot there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The nodes that have most of what a task needs, and how long it is worth waiting for a slot there.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Near {
-    pub node: NodeId,
+    /// In order, each once.
+    pub nodes: Arc<[NodeId]>,
     pub patience: Duration,
 }
 

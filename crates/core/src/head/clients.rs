@@ -4,7 +4,9 @@ use super::actors::Said;
 use super::{BEATS, Client, ClientLink, Effect, Head, LeaseState, LinkEnd, Want};
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Held, Met};
-use paceline_proto::{ClientId, CustomName, LeaseId, NodeId, PlacementId, ProgramId, Rule, Shape, Start, StartError};
+use paceline_proto::{
+    ClientId, CustomName, LeaseId, NodeId, PlacementId, ProgramId, Rule, Shape, Start, StartError,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many names of custom resources are remembered.

@@ -17,7 +17,7 @@ fn on_nodes(count: u64) -> Bench {
 
 impl Bench {
     fn submit_near(&mut self, node: u64, patience: Duration) -> Vec<Effect<u64>> {
-        self.submit_as(|spec| Spec { near: Some(Near { node: NodeId(node), patience }), ..spec })
+        self.submit_as(|spec| Spec { near: Some(Near { nodes: [NodeId(node)].into(), patience }), ..spec })
     }
 
     /// The last thing that goes out on a lease now.
@@ -163,4 +163,35 @@ fn a_lease_is_kept_for_what_it_may_have_to_take() {
     bench.pass(ms(100));
     bench.tick();
     assert_eq!(bench.last_said(A).unwrap(), "run 1=1");
+}
+
+#[test]
+fn several_nodes_may_be_as_good() {
+    let mut bench = on_nodes(3);
+    let near = Near { nodes: [NodeId(1), NodeId(2)].into(), patience: ms(50) };
+    for _ in 0..3 {
+        let near = Some(near.clone());
+        bench.submit_as(|spec| Spec { near, ..spec });
+    }
+    assert_eq!([A, B, C].map(|key| bench.last_said(key).is_some()), [true, true, false]);
+    bench.values(B, ms(1), &[1]);
+    assert_eq!(bench.last_said(B).unwrap(), "run 2=3");
+}
+
+#[test]
+fn the_nodes_that_have_most_are_the_ones() {
+    let mib = |count: u64| count << 20;
+    let (a, b, c) = (NodeId(1), NodeId(2), NodeId(3));
+    let near = |inputs: &[(u64, &[NodeId])]| {
+        Near::to(inputs.iter().copied()).map(|near| (near.nodes.to_vec(), near.patience.as_millis()))
+    };
+    assert_eq!(near(&[]), None);
+    assert_eq!(near(&[(mib(10), &[])]), None);
+    assert_eq!(near(&[(1000, &[a])]), None, "few bytes are nothing to wait for");
+    assert_eq!(near(&[(mib(64), &[a]), (mib(100), &[b])]), Some((vec![b], 97)));
+    assert_eq!(near(&[(mib(64), &[a, c]), (mib(100), &[b]), (mib(64), &[c])]), Some((vec![c], 125)));
+    assert_eq!(near(&[(mib(64), &[a, c]), (mib(2), &[c])]), Some((vec![a, c], 64)));
+    assert_eq!(near(&[(u64::MAX, &[b])]), Some((vec![b], 500)));
+    let many: Vec<NodeId> = (0..40).map(NodeId).collect();
+    assert_eq!(near(&[(mib(64), &many)]), None, "they are everywhere");
 }

@@ -150,7 +150,11 @@ fn a_lease_is_granted_where_it_is_of_use_if_there_is_room() {
     let near = |nodes: &[(NodeId, u32)]| ClientToHead::Near { shape: ONE(), nodes: nodes.to_vec() };
     assert_eq!(bench.client_says(A, near(&[(NodeId(77), 9), (N2, 1)])), []);
     let effects = bench.want(A, ONE(), 2);
-    assert_eq!(effects, [place(N2, 1, A, ONE()), place(N1, 2, A, ONE())], "one there, as it said, and no more");
+    assert_eq!(
+        effects,
+        [place(N2, 1, A, ONE()), place(N1, 2, A, ONE())],
+        "one there, as it said, and no more"
+    );
     bench.client_says(A, near(&[(N2, 9)]));
     let effects = bench.want(A, ONE(), 4);
     assert_eq!(effects, [place(N2, 3, A, ONE()), place(N1, 4, A, ONE())], "there was room for one more");
