@@ -21,6 +21,7 @@ mod loading;
 mod machine;
 mod map;
 mod message;
+mod ndarray;
 mod objects;
 mod outcome;
 mod payload;
