@@ -17,6 +17,9 @@ use paceline_proto::data::{Call, Status};
 use paceline_proto::{Bytes, Death, DeathCause, LeaseId, NodeId, OutOfMemory, Seq, TaskId};
 use std::collections::{HashMap, HashSet};
 
+/// Where a task had better run, if that matters.
+type Nodes = Option<(NodeId, NodeId)>;
+
 /// The deaths that end a task.
 pub(crate) const POISON: u32 = 3;
 
@@ -80,7 +83,7 @@ pub(crate) struct Ledger {
     /// Leases whose slot was told something, and nothing has begun since that would show that it was heard.
     untried: HashSet<LeaseId>,
     /// The last task that began, by lease and priority.
-    last_begun: HashMap<(LeaseId, i32, Option<(NodeId, NodeId)>), TaskId>,
+    last_begun: HashMap<(LeaseId, i32, Nodes), TaskId>,
 }
 
 impl Ledger {
