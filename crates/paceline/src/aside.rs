@@ -14,6 +14,7 @@ use paceline_net::scratch::{self, Scratch};
 use paceline_net::segments::{flatten, unflatten};
 use paceline_proto::Bytes;
 use paceline_proto::parts::carried;
+use paceline_proto::pins;
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -102,10 +103,12 @@ impl Aside {
             small => return Stored(Inner::Small(small)),
         };
         let length = carried(&bytes);
+        // What its references keep is kept by the bytes.
+        let stays = pins::has(&bytes);
         let before = self.in_memory.fetch_add(length, Ordering::Relaxed);
         let place = Mutex::new(Place::Memory(bytes));
         let large = Arc::new(Large { aside: self.clone(), form, length, place });
-        if before + length > self.budget() {
+        if before + length > self.budget() && !stays {
             excess.bytes += length;
             excess.results.push(Arc::downgrade(&large));
         }

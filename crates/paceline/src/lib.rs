@@ -47,6 +47,7 @@ mod routes;
 mod rust;
 mod session;
 mod state;
+mod unclaimed;
 
 pub use actors::Found;
 pub use aside::Stored;
@@ -76,6 +77,7 @@ pub use rust::{
 };
 pub use session::{GroupPlace, Payload, Session, Submission, after_fork_in_child};
 pub use state::Print;
+pub use unclaimed::on_unclaimed;
 
 /// The examples of the guide are tests.
 #[cfg(doctest)]

@@ -13,8 +13,9 @@ use crate::host::Host;
 use crate::notify::{Notice, Notifier};
 use crate::room::{Parked, Warn};
 use crate::session::Shared;
+use crate::unclaimed;
 use paceline_core::Tick;
-use paceline_core::client::{Client, Effect, Event, LeaseKey};
+use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome};
 use paceline_net::kept::Kept;
 use paceline_net::secure::Secured;
 use paceline_net::spin::{Looked, Spinner};
@@ -198,9 +199,11 @@ impl State {
             Effect::Send { key, now } => self.send(key, now),
             Effect::Finished { ticket, task: _, outcome } => {
                 self.ended += 1;
+                let outcome = unclaimed::pinned(outcome, &self.session);
                 let stored = self.aside.store(outcome, &mut self.excess);
                 ticket.complete(stored, &self.notifier);
             }
+            Effect::Unclaimed { value } => drop(unclaimed::pinned(Outcome::Value(value), &self.session)),
             Effect::Started { ticket } => ticket.started(),
             Effect::WakeAt(at) => self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at))),
             Effect::Waits { tasks, requests, why } => self.say_what_is_waited_for(tasks, requests, &why),

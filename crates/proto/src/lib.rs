@@ -20,6 +20,7 @@ pub mod lending;
 pub mod objects;
 pub mod open;
 pub mod parts;
+pub mod pins;
 pub mod placement;
 pub mod program;
 pub mod question;

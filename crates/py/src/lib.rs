@@ -39,6 +39,7 @@ mod zygote;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    paceline::on_unclaimed(objects::unpin);
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<watch::Watch>()?;
     module.add_class::<future::FutureBase>()?;

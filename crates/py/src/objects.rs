@@ -67,6 +67,13 @@ pub fn of_session(session: &Session) -> PyResult<Store> {
     Ok(Store { objects: objects.map_err(|error| PyOSError::new_err(error.to_string()))? })
 }
 
+/// Nobody will claim these, which a result of this session's has kept.
+pub fn unpin(session: &Session, pins: &[PinId]) {
+    if let Ok(store) = of_session(session) {
+        pins.iter().for_each(|pin| store.objects.unpin(*pin));
+    }
+}
+
 pub fn random() -> PyResult<u128> {
     let mut bytes = [0; 16];
     fill_random(&mut bytes)?;

@@ -125,14 +125,15 @@ pub fn note(held: &Arc<Held>) -> PyResult<Option<(Travel, Option<PinId>)>> {
     Ok(Some((travel, pin)))
 }
 
-/// Pin what was found since then, for it travels in a result (RE-2).
-pub fn pin_since(py: Python<'_>, mark: usize) -> PyResult<()> {
+/// Pin what was found since then, for it travels in a result (RE-2). The pins are named behind it, for those who never read it.
+pub fn pin_since(py: Python<'_>, mark: usize) -> PyResult<Vec<PinId>> {
     if self::mark() <= mark {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let found = since(mark);
     let asked: Vec<_> = found.iter().filter_map(|found| Some(found.held.pin(found.pin?))).collect();
-    asked.iter().try_for_each(|asked| objects::answer(py, asked, None).map(drop))
+    asked.iter().try_for_each(|asked| objects::answer(py, asked, None).map(drop))?;
+    Ok(found.iter().filter_map(|found| found.pin).collect())
 }
 
 /// Bytes that are being built: what is found in them is not mixed with what was found before.

@@ -10,7 +10,7 @@ use crate::scalar;
 use bytes::Bytes;
 use memchr::memmem;
 use paceline_net::segments;
-use paceline_proto::parts;
+use paceline_proto::{parts, pins};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -120,10 +120,12 @@ pub fn encode(value: &Bound<'_, PyAny>, root: Root, out: &mut Out) -> PyResult<(
             by_value(value, root, &collecting)
         }
     })?;
-    if matches!(root, Root::Result) {
-        references::pin_since(py, mark)?;
-    }
+    let pins = match root {
+        Root::Result => references::pin_since(py, mark)?,
+        _ => Vec::new(),
+    };
     out.extend_from_slice(bytes.as_bytes());
+    pins::append(&pins, &mut out.bytes);
     out.buffers.extend(collecting.take());
     Ok(())
 }

@@ -188,6 +188,7 @@ impl Sim {
                 }
                 self.ledger.on_finished(ticket, task, outcome);
             }
+            Effect::Unclaimed { .. } => {}
             Effect::Started { ticket } => {
                 let known = !self.ledger.entries[ticket].runs.is_empty();
                 assert!(known, "task {ticket} is said to run and never did");

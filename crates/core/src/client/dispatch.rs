@@ -8,6 +8,7 @@ use super::{Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use paceline_proto::data::{Call, ToSlot};
 use paceline_proto::parts::carried;
+use paceline_proto::pins;
 use paceline_proto::{Bytes, FunctionId, TaskId};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -321,8 +322,10 @@ impl<Ticket: Clone> Client<Ticket> {
     /// End a task that is in no queue and not in flight.
     pub(super) fn finish_unplaced(&mut self, key: TaskKey, outcome: Outcome, out: &mut Vec<Effect<Ticket>>) {
         let task = self.tasks.remove(key.0);
-        if let Some(ticket) = task.ticket {
-            out.push(Effect::Finished { ticket, task: task.id, outcome });
+        match (task.ticket, outcome) {
+            (Some(ticket), outcome) => out.push(Effect::Finished { ticket, task: task.id, outcome }),
+            (None, Outcome::Value(value)) if pins::has(&value) => out.push(Effect::Unclaimed { value }),
+            (None, _) => {}
         }
     }
 

@@ -66,7 +66,9 @@ use notices::Notices;
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Environment, FromSlot, ToSlot};
 use paceline_proto::parts::carried;
-use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, Start, TaskId};
+use paceline_proto::{
+    Bytes, ClientId, LeaseId, LeaseSecret, NodeId, ProgramId, Resources, Shape, Start, TaskId,
+};
 use pool::Pools;
 use shapes::Shapes;
 use sharing::Sharing;
@@ -160,6 +162,8 @@ pub enum Effect<Ticket> {
     Send { key: LeaseKey, now: bool },
     /// The one outcome of a task.
     Finished { ticket: Ticket, task: TaskId, outcome: Outcome },
+    /// A task was cancelled as it ran, and gave a value all the same, which keeps objects for whoever were to read it.
+    Unclaimed { value: Bytes },
     /// The task is known to run.
     Started { ticket: Ticket },
     /// Hand in [`Event::Tick`] at this time, or a little later.

@@ -19,6 +19,7 @@ use crate::reactor;
 use crate::remote::{self, Remote};
 use crate::room::{Limits, Warn};
 use crate::state::{Print, State, tick};
+use crate::unclaimed;
 use paceline_core::Tick;
 use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec, Within};
 use paceline_net::kept::{self, Kept};
@@ -496,6 +497,7 @@ impl Session {
     /// The outcome of a task that this process ran itself ([`Waited::Here`]).
     pub fn finish_here(&self, here: Here<Ticket>, outcome: Outcome) {
         let mut excess = Excess::default();
+        let outcome = unclaimed::pinned(outcome, &Arc::downgrade(&self.shared));
         let stored = self.shared.aside.store(outcome, &mut excess);
         here.ticket.complete(stored, &self.shared.notifier);
         self.shared.set_aside(excess);

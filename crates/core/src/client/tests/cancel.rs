@@ -113,3 +113,20 @@ fn many_are_cancelled_in_one_go() {
     assert_eq!(bench.said(A), ["cancel 2"]);
     assert_eq!((bench.client.pending(), bench.client.queued()), (4, 2));
 }
+
+#[test]
+fn a_value_that_keeps_objects_is_not_dropped_in_silence() {
+    let mut bench = Bench::with_leases(1);
+    bench.submit();
+    bench.submit();
+    bench.said(A);
+    bench.cancel(1, true);
+    let mut value = b"v".to_vec();
+    paceline_proto::pins::append(&[paceline_proto::PinId(7)], &mut value);
+    let value = Bytes::from(value);
+    let reply = Reply { seq: Seq(1), status: Status::Value, took: us(5), payload: value.clone() };
+    let replies = Event::FromSlot(A, FromSlot::Replies { first: 0, replies: vec![reply] });
+    let unclaimed = Effect::Unclaimed { value };
+    assert!(bench.handle(replies.clone()).contains(&unclaimed));
+    assert!(!bench.handle(replies).contains(&unclaimed), "a repeated reply keeps nothing more");
+}
