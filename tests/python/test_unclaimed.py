@@ -41,13 +41,18 @@ def test_a_future_that_nobody_asks_keeps_nothing() -> None:
         nothing_kept(cluster)
 
 
+@pl.remote
+def made_with_much(count: int) -> dict[str, Any]:
+    return {"ref": pl.put(numpy.ones(count)), "much": "x" * 200_000}
+
+
 def test_what_is_read_is_kept() -> None:
-    with pl.connect(cpus=1, result_memory=MIB) as cluster:
+    with pl.connect(cpus=1, result_bytes=1000) as cluster:
         box = made_in_a_box.submit(MIB)
         box.result()
         again = box.result()
         del box
-        several = [made_in_a_box.submit(MIB) for _ in range(3)]
+        several = [made_with_much.submit(MIB) for _ in range(3)]
         pl.wait(several)
         assert [float(pl.get(one.result()["ref"]).sum()) for one in several] == [MIB] * 3
         assert float(pl.get(again["ref"]).sum()) == MIB
@@ -58,7 +63,7 @@ def test_what_is_read_is_kept() -> None:
 
 def test_results_of_a_map_that_nobody_takes_keep_nothing() -> None:
     with pl.connect(cpus=1) as cluster:
-        results = cluster.imap(made, [MIB] * 6, lookahead=6)
+        results = made.imap([MIB] * 6, lookahead=6)
         assert pl.get(next(results)).shape == (MIB,)
         wait_until(lambda: kept(cluster)["count"] >= 5, "most of them")
         del results
