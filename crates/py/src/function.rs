@@ -6,7 +6,7 @@ use crate::map::{self, Results};
 use crate::outcome::{self, Of};
 use crate::wire::Wire;
 use crate::{references, room, waiting};
-use paceline::{Bytes, RetryOn, Session, Shape, Submission, Waiter, Within};
+use paceline::{Bytes, Payload, RetryOn, Session, Shape, Submission, Waiter, Within};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::sync::Arc;
@@ -74,11 +74,12 @@ impl Terms {
 }
 
 impl Function {
-    fn payload(&self, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Bytes> {
-        match self.visit {
-            None => self.wire.call(args, Some(kwargs)),
-            Some(_) => references::visiting(|| self.wire.call(args, Some(kwargs))),
-        }
+    fn payload(&self, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Payload> {
+        let bytes = match self.visit {
+            None => self.wire.call(args, Some(kwargs))?,
+            Some(_) => references::visiting(|| self.wire.call(args, Some(kwargs)))?,
+        };
+        Ok(references::placed(&self.session, bytes))
     }
 }
 

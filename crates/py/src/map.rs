@@ -8,10 +8,10 @@
 
 use crate::function::Function;
 use crate::outcome::{self, Of};
+use crate::references;
 use crate::waiting;
 use crate::wire::Wire;
-use bytes::Bytes;
-use paceline::{Batch, Lost, LostCause, Outcome, Session, Submission, TaskId, Ticket};
+use paceline::{Batch, Lost, LostCause, Outcome, Payload, Session, Submission, TaskId, Ticket};
 use paceline_proto::parts::carried;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -67,7 +67,7 @@ impl Feeder {
         count: usize,
     ) -> PyResult<()> {
         let mut payloads = Vec::with_capacity(count);
-        let result = self.encode(py, count, &mut payloads);
+        let result = self.encode(py, session, count, &mut payloads);
         let first = self.fed;
         self.fed += payloads.len() as u32;
         if !payloads.is_empty() {
@@ -80,7 +80,13 @@ impl Feeder {
         result
     }
 
-    fn encode(&mut self, py: Python<'_>, count: usize, payloads: &mut Vec<Bytes>) -> PyResult<()> {
+    fn encode(
+        &mut self,
+        py: Python<'_>,
+        session: &Session,
+        count: usize,
+        payloads: &mut Vec<Payload>,
+    ) -> PyResult<()> {
         let mut items = self.items.bind(py).clone();
         let mut bytes = 0;
         while payloads.len() < count && bytes < FEED_BYTES {
@@ -88,7 +94,7 @@ impl Feeder {
                 let Some(item) = items.next() else { return self.end() };
                 let payload = self.wire.item(&item?, self.star)?;
                 bytes += carried(&payload);
-                payloads.push(payload);
+                payloads.push(references::placed(session, payload));
                 continue;
             }
             let chunk = PyList::empty(py);
@@ -100,7 +106,7 @@ impl Feeder {
             }
             let payload = self.wire.chunk(&chunk, self.star)?;
             bytes += carried(&payload);
-            payloads.push(payload);
+            payloads.push(references::placed(session, payload));
             if let Some(kept) = &mut self.kept {
                 kept.push_back(chunk.unbind());
             }

@@ -9,7 +9,8 @@
 use crate::{objects, slot};
 use bytes::Bytes;
 use paceline::objects::Held;
-use paceline_proto::PinId;
+use paceline::{Payload, Session};
+use paceline_proto::{ObjectId, PinId};
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock};
@@ -42,6 +43,8 @@ thread_local! {
     static VISITS: Cell<bool> = const { Cell::new(false) };
     static TRAVEL: Cell<Travel> = const { Cell::new(Travel::Elsewhere) };
     static FOUND: RefCell<Vec<Found>> = const { RefCell::new(Vec::new()) };
+    /// What the bytes at this address refer to, which were built last of all that refer to something.
+    static OBJECTS: RefCell<(usize, Vec<ObjectId>)> = const { RefCell::new((0, Vec::new())) };
 }
 
 /// What this thread pickles just now.
@@ -165,5 +168,19 @@ impl AsRef<[u8]> for Carried {
 }
 
 pub fn carry(bytes: Bytes, found: Vec<Found>) -> Bytes {
-    Bytes::from_owner(Carried { bytes, _found: found })
+    let objects = found.iter().map(|found| found.held.reference().object).collect();
+    let carried = Bytes::from_owner(Carried { bytes, _found: found });
+    OBJECTS.set((carried.as_ptr() as usize, objects));
+    carried
+}
+
+/// The arguments of a call that was just pickled in this thread, with where it had better run, if they refer to objects.
+#[inline]
+pub fn placed(session: &Session, bytes: Bytes) -> Payload {
+    if OBJECTS.with_borrow(|(at, _)| *at != bytes.as_ptr() as usize) {
+        return bytes.into();
+    }
+    let (_, objects) = OBJECTS.take();
+    let near = session.near(objects.into_iter());
+    Payload { bytes, near }
 }

@@ -12,7 +12,8 @@
 //! In a cluster the owner has a store of its own, which decides how long its objects live and knows which nodes have copies
 //! (`copies.rs`), and who of them passes it on to whom (`tree.rs`). The store of a node is one of the processes there: it tells of the first reference on its node and of the
 //! end of the last, asks for the bytes that it lacks, once for all its slots, and lets go of them when it is told to
-//! (`far.rs`).
+//! (`far.rs`). Which nodes have copies is also told to the client that owns them, for its tasks run better there
+//! (`whereabouts.rs`).
 //!
 //! * OB-1: as long as a living process holds an object of a living owner, or a pin or another object keeps it, its bytes
 //!   are there: in memory or on disk.
@@ -28,6 +29,7 @@ mod holder;
 mod room;
 mod store;
 mod tree;
+mod whereabouts;
 
 pub use holder::Holder;
 pub use store::{Effect, Event, LinkId, Status, Store};

@@ -70,6 +70,12 @@ pub enum Effect {
     },
     /// The node at this link has room for the bytes of an object.
     Send(LinkId, ObjectId),
+    /// So many bytes of an object are on these nodes; none: it is nowhere else any more.
+    Whereabouts {
+        object: ObjectId,
+        size: u64,
+        nodes: Vec<NodeId>,
+    },
     /// Let go of the object.
     Discard(ObjectId),
     WakeAt(Tick),
@@ -331,7 +337,10 @@ impl Store {
             ToStore::Node { owner, node, .. } => {
                 self.links.insert(link, Link { node: Some(node), ..Link::of(Some((owner, false))) });
             }
-            ToStore::Made { object, size, inside } => self.on_made(link, object, size, inside),
+            ToStore::Made { object, size, inside } => {
+                self.on_made(link, object, size, inside);
+                self.tell_copies(object, out);
+            }
             ToStore::Has { object } => self.on_has(now, link, object, out),
             ToStore::Send { object } => out.push(Effect::Send(link, object)),
         }
@@ -445,6 +454,7 @@ impl Store {
         let mut next = vec![id];
         while let Some(id) = next.pop() {
             let Some(object) = self.objects.remove(&id) else { continue };
+            Self::tell_end(id, &object, out);
             for &(link, number) in object.wanted.iter().chain(&object.tree.queue) {
                 out.push(Effect::To(link, FromStore::Missing { number, why }));
             }
@@ -501,7 +511,7 @@ impl Store {
         let ids: Vec<ObjectId> = self.objects.keys().copied().collect();
         for id in ids {
             let Some(object) = self.objects.get_mut(&id) else { continue };
-            object.copies.remove(&link);
+            let had = object.copies.remove(&link);
             object.failed.remove(&link);
             object.tree.on_link_down(link);
             object.having.remove(&link);
@@ -519,6 +529,9 @@ impl Store {
                     self.fetch(now, id, out);
                 }
                 _ => {}
+            }
+            if had {
+                self.tell_copies(id, out);
             }
             self.drop_holder(link, id, out);
             self.assign(now, id, out);

@@ -11,8 +11,10 @@
 mod bulk;
 mod links;
 mod shell;
+mod whereabouts;
 
 pub(crate) use bulk::{Going, Shelf, Way};
+pub use whereabouts::Whereabouts;
 
 use links::Passes;
 use paceline_core::objects::{LinkId, Status, Store};
@@ -47,6 +49,7 @@ pub struct Objects {
     news: Option<mpsc::UnboundedSender<News>>,
     status: Arc<Mutex<Status>>,
     passes: Passes,
+    whereabouts: Whereabouts,
 }
 
 /// A node whose store is at the other end of a connection, as the client knows it.
@@ -80,12 +83,18 @@ impl Objects {
     /// A store that decides how long what it has is kept.
     pub fn new(node: NodeId, limit: u64) -> Objects {
         let status = Arc::new(Mutex::new(Status { limit, ..Status::default() }));
-        Objects { node, limit, far: false, news: None, status, passes: Passes::default() }
+        let (passes, whereabouts) = Default::default();
+        Objects { node, limit, far: false, news: None, status, passes, whereabouts }
     }
 
     /// The store of a node whose clients have such stores.
     pub fn of_cluster(node: NodeId, limit: u64) -> Objects {
         Objects { far: true, ..Objects::new(node, limit) }
+    }
+
+    /// Have this know where the objects are.
+    pub fn telling(self, whereabouts: Whereabouts) -> Objects {
+        Objects { whereabouts, ..self }
     }
 
     fn news(&mut self) -> &mpsc::UnboundedSender<News> {
@@ -94,8 +103,9 @@ impl Objects {
             let make = if self.far { Store::of_cluster } else { Store::new };
             let core = make(self.node, self.limit);
             // Not kept alive by itself.
-            let shell =
-                Shell::new(core, self.node, sender.downgrade(), self.status.clone(), self.passes.clone());
+            let (status, passes) = (self.status.clone(), self.passes.clone());
+            let mut shell = Shell::new(core, self.node, sender.downgrade(), status, passes);
+            shell.whereabouts = self.whereabouts.clone();
             tokio::spawn(shell.run(receiver));
             sender
         })
