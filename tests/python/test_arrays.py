@@ -238,13 +238,15 @@ def test_a_write_to_a_tensor_is_seen_by_nobody_else(cluster: pl.Cluster) -> None
         tensor = torch.full((size,), 7, dtype=torch.int32)
         for _ in range(10):
             first, came = grown(tensor)
-            assert first == 7 and bool((came == 8).all())
+            assert first == 7
+            assert bool((came == 8).all())
             came[:] = 9
             assert bool((tensor == 7).all())
         # Over the memory that an array has arrived in.
         over = torch.from_numpy(filled(size, 3))
         over += 1
-        assert (filled(size, 3) == 3).all() and bool((over == 4).all())
+        assert (filled(size, 3) == 3).all()
+        assert bool((over == 4).all())
 
 
 @pytest.mark.parametrize("size", [28_000, 5 * MIB])

@@ -102,7 +102,7 @@ pub(super) struct Object {
     pub place: Place,
     /// Processes that have a reference.
     pub holders: BTreeSet<LinkId>,
-    /// Processes that have the memory.
+    /// Processes that have the memory, or the file on disk.
     pub having: BTreeSet<LinkId>,
     /// References on their way, and objects that refer to it.
     pub pins: u32,
@@ -422,7 +422,7 @@ impl Store {
 
     pub(super) fn hand(&mut self, link: LinkId, number: u64, id: ObjectId, out: &mut Vec<Effect>) {
         let object = self.objects.get_mut(&id).expect("only what is here is handed on");
-        if object.place == Place::Memory {
+        if matches!(object.place, Place::Memory | Place::Disk) {
             object.having.insert(link);
         }
         out.push(Effect::Hand(link, number, id, object.size));
