@@ -5,7 +5,6 @@ use super::store::Store;
 use super::wire::Wire;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A range is returned this long after it was let go of, if nothing else is said over its link.
@@ -72,14 +71,7 @@ fn run(store: &'static Store) {
         if any {
             std::thread::sleep(GATHER);
             let wires = std::mem::take(&mut keeper.state.lock().wires);
-            for wire in wires {
-                wire.looked_after.store(false, Ordering::SeqCst);
-                if wire.pending.load(Ordering::SeqCst)
-                    && let Some(kick) = &wire.kick
-                {
-                    kick();
-                }
-            }
+            wires.iter().for_each(|wire| wire.say_now());
         }
         if !store.trim() {
             keeper.state.lock().trims = false;

@@ -14,14 +14,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Has the owner of a link write what is to be said. It may take the locks that guard the link.
 pub type Kick = Arc<dyn Fn() + Send + Sync>;
 
+/// Small ranges are returned when so many bytes of them have gathered: one message for many costs less.
+const GATHERED: usize = 128 << 10;
+
 pub(super) struct Wire {
     store: &'static Store,
     state: Mutex<State>,
-    /// Something is to be said.
+    /// Something is to be said with the next message.
     pub pending: AtomicBool,
-    /// The keeper is going to look whether that is so.
-    pub looked_after: AtomicBool,
-    pub kick: Option<Kick>,
+    /// The keeper is going to look whether something is to be said.
+    looked_after: AtomicBool,
+    kick: Option<Kick>,
 }
 
 #[derive(Default)]
@@ -29,6 +32,8 @@ struct State {
     borrowed: Borrowed,
     maps: Numbered<SegmentId, Arc<Read>>,
     returned: Vec<Returned>,
+    /// How many bytes these are.
+    gathered: usize,
     gone: Vec<SegmentId>,
     closed: bool,
 }
@@ -73,14 +78,29 @@ impl Wire {
     /// A segment of ours is no more.
     pub fn say_gone(self: &Arc<Wire>, id: SegmentId, keeper: &Keeper) {
         self.state.lock().gone.push(id);
-        self.is_pending(keeper);
+        self.is_to_be_said(true, keeper);
     }
 
-    fn is_pending(self: &Arc<Wire>, keeper: &Keeper) {
+    /// There is something to say: with the next message, or in some time.
+    fn is_to_be_said(self: &Arc<Wire>, soon: bool, keeper: &Keeper) {
+        if soon || self.kick.is_none() {
+            self.pending.store(true, Ordering::SeqCst);
+        }
         // The order matters: the keeper looks whether there is something after it has said that it no longer knows.
-        self.pending.store(true, Ordering::SeqCst);
         if !self.looked_after.swap(true, Ordering::SeqCst) {
             keeper.look_after(self);
+        }
+    }
+
+    /// Nobody has said for some time what is to be said.
+    pub fn say_now(&self) {
+        self.looked_after.store(false, Ordering::SeqCst);
+        let state = self.state.lock();
+        let nothing = state.returned.is_empty() && state.gone.is_empty();
+        drop(state);
+        if !nothing && let Some(kick) = &self.kick {
+            self.pending.store(true, Ordering::SeqCst);
+            kick();
         }
     }
 
@@ -99,6 +119,7 @@ impl Wire {
                 // Its room is for the next ones.
                 ranges.clear();
                 state.returned = ranges;
+                state.gathered = 0;
             }
         }
     }
@@ -163,7 +184,9 @@ impl Drop for Range {
         let retired = (retired && !untouched) || renewed.is_err();
         let Spot { segment, offset } = self.spot;
         state.returned.push(Returned { segment: segment.0, offset, retired });
+        state.gathered += self.length;
+        let soon = state.gathered >= GATHERED;
         drop(state);
-        self.wire.is_pending(&self.wire.store.keeper);
+        self.wire.is_to_be_said(soon, &self.wire.store.keeper);
     }
 }
