@@ -9,7 +9,7 @@
 use crate::{objects, slot};
 use bytes::Bytes;
 use paceline::objects::Held;
-use paceline_proto::PinId;
+use paceline_proto::{ObjectId, PinId};
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock};
@@ -41,6 +41,8 @@ const BY_VALUE: &str = "PACELINE_OBJECTS_BY_VALUE";
 thread_local! {
     static VISITS: Cell<bool> = const { Cell::new(false) };
     static TRAVEL: Cell<Travel> = const { Cell::new(Travel::Elsewhere) };
+    /// What the last bytes were before references were put to them, and to what, if somebody wants to know.
+    static NOTED: RefCell<Option<Option<Plain>>> = const { RefCell::new(None) };
     static FOUND: RefCell<Vec<Found>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -164,6 +166,30 @@ impl AsRef<[u8]> for Carried {
     }
 }
 
+/// The bytes of a call without what keeps the objects that it refers to.
+pub struct Plain {
+    pub bytes: Bytes,
+    pub inputs: Vec<ObjectId>,
+}
+
+/// Build the bytes of a call, and have them without their references, too.
+pub fn noting(build: impl FnOnce() -> PyResult<Bytes>) -> PyResult<(Bytes, Plain)> {
+    let before = NOTED.replace(Some(None));
+    let built = build();
+    let noted = NOTED.replace(before).flatten();
+    let built = built?;
+    // Building may have run user code that built something else.
+    let plain = noted.filter(|plain| plain.bytes.as_ptr() == built.as_ptr());
+    let plain = plain.unwrap_or_else(|| Plain { bytes: built.clone(), inputs: Vec::new() });
+    Ok((built, plain))
+}
+
 pub fn carry(bytes: Bytes, found: Vec<Found>) -> Bytes {
+    NOTED.with_borrow_mut(|noted| {
+        if let Some(place) = noted {
+            let inputs = found.iter().map(|found| found.held.reference().object).collect();
+            *place = Some(Plain { bytes: bytes.clone(), inputs });
+        }
+    });
     Bytes::from_owner(Carried { bytes, _found: found })
 }

@@ -14,8 +14,10 @@
 //! end of the last, asks for the bytes that it lacks, once for all its slots, and lets go of them when it is told to
 //! (`far.rs`).
 //!
+//! What is lost with a node that ends is made again by running its task again, where the owner knows that task (`makers.rs`).
+//!
 //! * OB-1: as long as a living process holds an object of a living owner, or a pin or another object keeps it, its bytes
-//!   are there: in memory or on disk.
+//!   are there: in memory or on disk. Only those that nodes alone had end with the last of these.
 //! * OB-2: an object that nothing keeps any more is gone; so is everything of an owner that has ended.
 //! * OB-3: memory in use is counted until the last process has let go of it, and room is given only within the limit.
 //! * OB-4: what waits for room is served in order, or told after its time that there is none.
@@ -25,6 +27,7 @@ mod check;
 mod copies;
 mod far;
 mod holder;
+mod makers;
 mod room;
 mod store;
 mod tree;
