@@ -26,19 +26,19 @@ pub struct Maker {
     session: Weak<Shared>,
     submission: Submission,
     payload: Bytes,
-    item: Option<u64>,
+    item: Option<(u64, u64)>,
     pub(crate) inputs: Vec<ObjectId>,
     told: Told,
 }
 
 impl Maker {
     /// `payload` is the call without the references in it, which are to `inputs`. If it is a call for several items, the
-    /// object was made from one of them.
+    /// object was made from one of them: which, of how many.
     pub fn new(
         session: &Session,
         submission: Submission,
         payload: Bytes,
-        item: Option<u64>,
+        item: Option<(u64, u64)>,
         inputs: Vec<ObjectId>,
         told: Told,
     ) -> Maker {
@@ -46,8 +46,9 @@ impl Maker {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        (parts::carried(&self.payload) + size_of::<Maker>() + self.inputs.len() * size_of::<ObjectId>())
-            as u64
+        // What was made from the other items keeps the same bytes.
+        let call = parts::carried(&self.payload) as u64 / self.item.map_or(1, |(_, of)| of.max(1));
+        call + (size_of::<Maker>() + self.inputs.len() * size_of::<ObjectId>()) as u64
     }
 
     pub(crate) fn may_run_again(&self) -> bool {
@@ -56,22 +57,23 @@ impl Maker {
 
     /// Make the object again, and say how that went.
     pub(crate) fn run(self: Arc<Self>, object: ObjectId, objects: Objects) {
-        let Some(shared) = self.session.upgrade() else {
-            return objects.ran(object, Some("its program has closed the cluster".into()));
-        };
-        let session = Session { shared };
-        let payload = again(&self.payload, object, self.item);
+        let Some(session) = self.session.upgrade().map(|shared| Session { shared }) else { return };
+        let payload = again(&self.payload, object, self.item.map(|(item, _)| item));
         let submission = self.submission;
         let cell = session.later();
         let (outcome, of) = (cell.clone(), Arc::downgrade(&session.shared));
         let ended = Box::new(move || {
-            let failed = match (outcome.outcome(), of.upgrade()) {
-                (Some(Outcome::Value(_)), _) => None,
-                (Some(ended), Some(shared)) => {
-                    let told = (self.told)(&Session { shared }, outcome.task(), ended);
+            // Of a cluster that is closed nobody hears anything but that.
+            let Some(session) = of.upgrade().map(|shared| Session { shared }) else { return };
+            if session.is_closed() {
+                return;
+            }
+            let failed = match outcome.outcome() {
+                Some(Outcome::Value(_)) => None,
+                ended => {
+                    let told = ended.and_then(|ended| (self.told)(&session, outcome.task(), ended));
                     Some(told.unwrap_or_else(|| "it made nothing".into()))
                 }
-                _ => Some("its program has closed the cluster".into()),
             };
             objects.ran(object, failed);
         });

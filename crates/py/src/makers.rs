@@ -20,8 +20,8 @@ pub struct Made {
 }
 
 impl Made {
-    /// This is what it has made: a reference. With `item`, from that item of a call for several.
-    pub fn remember(&self, session: &Session, value: &Bound<'_, PyAny>, item: Option<usize>) {
+    /// This is what it has made: a reference. With `item`, from that item of a call for so many.
+    pub fn remember(&self, session: &Session, value: &Bound<'_, PyAny>, item: Option<(usize, usize)>) {
         let Ok(held) = value.getattr(intern!(value.py(), "_held")) else { return };
         // It may have come with its value, and then nothing can be lost.
         let Ok(held) = held.cast::<HeldReference>() else { return };
@@ -33,7 +33,7 @@ impl Made {
             })
         });
         let Plain { bytes, inputs } = &self.plain;
-        let item = item.map(|item| item as u64);
+        let item = item.map(|(item, of)| (item as u64, of as u64));
         let maker = Maker::new(session, self.submission, bytes.clone(), item, inputs.clone(), told);
         held.get().remember(maker);
     }

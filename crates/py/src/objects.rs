@@ -237,10 +237,11 @@ impl Store {
         let py = value.py();
         match self.put_as(value, wait, ObjectId(object))? {
             Ok(held) => {
-                let pin = PinId(random()?);
-                let pinned = answer_of(py, &held.pin(pin), held.reference(), None);
-                self.objects.unpin(pin);
-                pinned.map(drop)
+                // Its owner answers this after it has heard of the object. Nobody has such a pin: a slot that dies here
+                // leaves nothing behind.
+                let reference = held.reference();
+                let (_again, asked) = self.objects.claim(PinId(random()?), reference);
+                answer_of(py, &asked, reference, None).map(drop)
             }
             Err(Room::Taken) => Ok(()),
             Err(_) => checked(py, Answer::Missing(Missing::Unlinked), None).map(drop),

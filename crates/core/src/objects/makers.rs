@@ -388,3 +388,6 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
