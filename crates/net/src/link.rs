@@ -328,9 +328,7 @@ impl Link {
     fn say_what_is_due(&mut self) {
         let Some(exchange) = &self.exchange else { return };
         if exchange.is_pending() {
-            for said in exchange.take() {
-                let _ = said.encode(&mut self.out);
-            }
+            exchange.say(&mut self.out);
         }
     }
 

@@ -9,8 +9,6 @@
 //! The number is the process's own name for the parts, and means nothing elsewhere: whoever receives such a payload puts
 //! its own number there before anybody looks.
 
-use bytes::Bytes;
-
 /// The first byte.
 pub const MARK: u8 = 0xc1;
 
@@ -40,18 +38,23 @@ impl<'a> Parted<'a> {
     }
 
     pub fn write(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEAD + 8 * self.lengths.len() + self.inner.len());
-        out.extend_from_slice(&[MARK, 0, 0, 0]);
-        out.extend_from_slice(&(self.lengths.len() as u32).to_le_bytes());
-        out.extend_from_slice(&self.number.to_le_bytes());
-        self.lengths.iter().for_each(|length| out.extend_from_slice(&length.to_le_bytes()));
-        out.extend_from_slice(self.inner);
-        out
+        write(self.number, self.lengths.iter().copied(), self.inner)
     }
 }
 
+/// A payload with parts of these lengths.
+pub fn write(number: u64, lengths: impl ExactSizeIterator<Item = u64>, inner: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD + 8 * lengths.len() + inner.len());
+    out.extend_from_slice(&[MARK, 0, 0, 0]);
+    out.extend_from_slice(&(lengths.len() as u32).to_le_bytes());
+    out.extend_from_slice(&number.to_le_bytes());
+    lengths.for_each(|length| out.extend_from_slice(&length.to_le_bytes()));
+    out.extend_from_slice(inner);
+    out
+}
+
 /// Number, lengths and the payload itself. None: it has no parts, or is malformed.
-fn split(payload: &[u8]) -> Option<(u64, impl Iterator<Item = u64> + '_, &[u8])> {
+pub fn split(payload: &[u8]) -> Option<(u64, impl Iterator<Item = u64> + '_, &[u8])> {
     let (head, rest) = payload.split_at_checked(HEAD).filter(|_| is_parted(payload))?;
     let count = u32::from_le_bytes(head[4..8].try_into().ok()?) as usize;
     let number = u64::from_le_bytes(head[8..].try_into().ok()?);
@@ -74,7 +77,7 @@ pub fn inner(payload: &[u8]) -> &[u8] {
 }
 
 /// How many bytes a payload is, with all of its parts.
-pub fn carried(payload: &Bytes) -> usize {
+pub fn carried(payload: &[u8]) -> usize {
     if !is_parted(payload) {
         return payload.len();
     }
@@ -92,8 +95,8 @@ mod tests {
         let bytes = parted.write();
         assert_eq!(Parted::read(&bytes), Some(parted));
         assert_eq!(inner(&bytes), b"pickle");
-        assert_eq!(carried(&Bytes::from(bytes.clone())), bytes.len() + (1 << 40) + 3);
-        assert_eq!(carried(&Bytes::from_static(b"plain")), 5);
+        assert_eq!(carried(&bytes), bytes.len() + (1 << 40) + 3);
+        assert_eq!(carried(b"plain"), 5);
     }
 
     #[test]
@@ -103,6 +106,6 @@ mod tests {
         }
         let many = [&[MARK, 0, 0, 0][..], &u32::MAX.to_le_bytes(), &[0; 64]].concat();
         assert_eq!(Parted::read(&many), None);
-        assert_eq!(carried(&Bytes::from(many.clone())), many.len());
+        assert_eq!(carried(&many), many.len());
     }
 }

@@ -92,8 +92,8 @@ impl<'py> Collecting<'py> {
         self.collector.get().clear();
     }
 
-    pub fn take(&self) -> Vec<PyUntypedBuffer> {
-        std::mem::take(&mut *self.collector.get().buffers.lock())
+    pub fn take(&self) -> impl Iterator<Item = Source> {
+        std::mem::take(&mut *self.collector.get().buffers.lock()).into_iter().map(Source::Held)
     }
 }
 
@@ -220,22 +220,37 @@ fn keywords<'py>(value: &Bound<'py, PyAny>, known: &mut Known<'py>) -> PyResult<
     Ok(Some(changed.into_any()))
 }
 
-/// Copy buffers to where they are sent from.
-pub fn copy(py: Python<'_>, buffers: &[PyUntypedBuffer]) -> Vec<Part> {
-    let places: Vec<(usize, usize)> =
-        buffers.iter().map(|buffer| (buffer.buf_ptr() as usize, buffer.len_bytes())).collect();
-    let copy = || {
-        let one = |(begin, length): &(usize, usize)| {
-            // SAFETY: the buffers are held, and in one piece. If another thread writes one meanwhile, what arrives is some
-            // mixture, as it would be for any reader.
-            Part::copy_of(unsafe { std::slice::from_raw_parts(*begin as *const u8, *length) })
+/// A buffer to be sent.
+pub enum Source {
+    /// Held, so that nobody moves it.
+    Held(PyUntypedBuffer),
+    /// Of an object that is kept. Nobody moves it as long as the interpreter is not released.
+    Bare { _of: Py<PyAny>, begin: *mut u8, length: usize },
+}
+
+impl Source {
+    fn bytes(&self) -> &[u8] {
+        let (begin, length) = match self {
+            Source::Held(buffer) => (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()),
+            Source::Bare { begin, length, .. } => (*begin, *length),
         };
-        places.iter().map(one).collect()
-    };
-    match places.iter().map(|(_, length)| length).sum::<usize>() < WORTH_RELEASING {
-        true => copy(),
-        false => py.detach(copy),
+        // SAFETY: what has them is kept, and they are in one piece. If another thread writes them meanwhile, what arrives
+        // is some mixture, as it would be for any reader.
+        unsafe { std::slice::from_raw_parts(begin, length) }
     }
+}
+
+/// Copy buffers to where they are sent from.
+pub fn copy(py: Python<'_>, sources: &[Source]) -> Vec<Part> {
+    let worth_releasing = sources.iter().map(|source| source.bytes().len()).sum::<usize>() >= WORTH_RELEASING;
+    let one = |source: &Source| match source {
+        Source::Held(_) if worth_releasing => {
+            let bytes = source.bytes();
+            py.detach(|| Part::copy_of(bytes))
+        }
+        source => Part::copy_of(source.bytes()),
+    };
+    sources.iter().map(one).collect()
 }
 
 /// A large buffer that has come.

@@ -22,6 +22,7 @@ mod machine;
 mod makers;
 mod map;
 mod message;
+mod ndarray;
 mod objects;
 mod outcome;
 mod payload;

@@ -3,7 +3,7 @@
 use crate::values::{self, Root};
 use bytes::Bytes;
 use paceline::makers::AGAIN;
-use paceline_net::segments::User;
+use paceline_net::segments::{LARGE, User};
 use paceline_proto::parts;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::ffi;
@@ -69,11 +69,25 @@ fn as_tuple<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
 
 /// Apply a function as a payload says.
 pub fn apply<'py>(function: &Bound<'py, PyAny>, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    if parts::is_parted(payload) {
-        // Whether large arguments are overwritten is a habit of a function.
-        User(function.as_ptr() as u64).takes();
+    apply_keeping(function, payload, &mut None)
+}
+
+/// As [`apply`]. When to let go of arguments whose memory has been copied, which takes a while, is left to the caller.
+pub fn apply_keeping<'py>(
+    function: &Bound<'py, PyAny>,
+    payload: &[u8],
+    kept: &mut Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if !parts::is_parted(payload) {
+        return Arguments::read(function.py(), payload)?.apply(function);
     }
-    Arguments::read(function.py(), payload)?.apply(function)
+    // Whether large arguments are overwritten is a habit of a function.
+    User(function.as_ptr() as u64).takes();
+    let arguments = Arguments::read(function.py(), payload)?;
+    if parts::carried(payload) < LARGE {
+        *kept = Some(arguments.value.clone().unbind());
+    }
+    arguments.apply(function)
 }
 
 /// What a function is applied to, and how.

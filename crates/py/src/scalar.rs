@@ -9,7 +9,7 @@
 //! * SC-3: a list, dictionary or array that occurs twice is the pickle module's, which keeps it one.
 
 use crate::arrays::{self, Beside};
-use pyo3::buffer::PyUntypedBuffer;
+use crate::buffers::Source;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -43,7 +43,7 @@ const MAX_DEPTH: usize = 4;
 
 /// Append the pickle of `value`, if it is of a kind written here, and long buffers to those beside it. If not, both are as
 /// they were.
-pub fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, beside: &mut Vec<PyUntypedBuffer>) -> bool {
+pub fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, beside: &mut Vec<Source>) -> bool {
     let (start, before) = (out.len(), beside.len());
     out.extend_from_slice(&HEADER);
     let mut writer = Writer { out, beside, containers: Vec::new() };
@@ -59,7 +59,7 @@ pub fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, beside: &mut Vec<PyUnt
 
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
-    beside: &'a mut Vec<PyUntypedBuffer>,
+    beside: &'a mut Vec<Source>,
     /// Addresses of the lists, dictionaries and arrays written so far.
     containers: Vec<usize>,
 }

@@ -32,7 +32,7 @@ pub fn slot_main(py: Python<'_>, zygote: &Bound<'_, Zygote>, birth: &Bound<'_, B
     let signals = py.import("_signal")?;
     let handler = wrap_pyfunction!(on_interrupt, py)?;
     signals.getattr("signal")?.call1((signals.getattr("SIGINT")?, handler))?;
-    Slot { runtime, functions: HashMap::new(), last: None }.serve(py)
+    Slot { runtime, functions: HashMap::new(), last: None, over: None }.serve(py)
 }
 
 #[pyfunction]
@@ -78,6 +78,8 @@ struct Slot {
     functions: HashMap<FunctionId, Loaded>,
     /// The function called last: almost always the next one too.
     last: Option<(FunctionId, Loaded)>,
+    /// Large arguments of the call before: let go of once its answer is on its way.
+    over: Option<Py<PyAny>>,
 }
 
 /// A function, and who begins its calls if they go on beside others.
@@ -97,7 +99,9 @@ impl Slot {
     fn serve(mut self, py: Python<'_>) -> PyResult<()> {
         let mut finished: Option<(Seq, Status, Bytes)> = None;
         loop {
-            match self.runtime.advance(finished.take()) {
+            let next = self.runtime.advance(finished.take());
+            drop(self.over.take());
+            match next {
                 Some(Next::Call(call)) => {
                     finished = self.run(py, &call);
                     if paceline_slot::is_forked_child() {
@@ -163,7 +167,12 @@ impl Slot {
                 TASK.store(0, Ordering::Relaxed);
                 return beside::begin(py, runtime, function, begins, call);
             }
-            Ok(loaded) => value(loaded.function.bind(py), call),
+            Ok(loaded) => {
+                let mut over = None;
+                let result = value(loaded.function.bind(py), call, &mut over);
+                self.over = over;
+                result
+            }
             Err(error) => Err(error),
         };
         TASK.store(0, Ordering::Relaxed);
@@ -206,8 +215,8 @@ impl Slot {
     }
 }
 
-fn value(function: &Bound<'_, PyAny>, call: &Call) -> PyResult<Bytes> {
-    let value = payload::apply(function, &call.payload)?;
+fn value(function: &Bound<'_, PyAny>, call: &Call, over: &mut Option<Py<PyAny>>) -> PyResult<Bytes> {
+    let value = payload::apply_keeping(function, &call.payload, over)?;
     values::build(function.py(), |out| values::encode(&value, Root::Result, out))
 }
 

@@ -3,7 +3,7 @@
 //! Plain pickle is asked first; it is quick and right for almost everything. It would name what lives in the main
 //! script by reference, which no slot could follow, so a pickle that mentions `__main__` is made again by value.
 
-use crate::buffers::{self, Collecting};
+use crate::buffers::{self, Collecting, Source};
 use crate::loading;
 use crate::references::{self, Travel};
 use crate::scalar;
@@ -11,7 +11,6 @@ use bytes::Bytes;
 use memchr::memmem;
 use paceline_net::segments;
 use paceline_proto::parts;
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -57,7 +56,7 @@ impl Root {
 /// A payload in the making: bytes, and large buffers that are not among them.
 pub struct Out {
     bytes: Vec<u8>,
-    buffers: Vec<PyUntypedBuffer>,
+    buffers: Vec<Source>,
 }
 
 impl Deref for Out {
@@ -125,7 +124,7 @@ pub fn encode(value: &Bound<'_, PyAny>, root: Root, out: &mut Out) -> PyResult<(
         references::pin_since(py, mark)?;
     }
     out.extend_from_slice(bytes.as_bytes());
-    out.buffers.append(&mut collecting.take());
+    out.buffers.extend(collecting.take());
     Ok(())
 }
 

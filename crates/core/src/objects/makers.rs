@@ -322,20 +322,22 @@ impl Store {
     }
 
     /// A task has run again.
-    pub(super) fn on_ran(&mut self, id: ObjectId, failed: Option<String>, out: &mut Vec<Effect>) {
+    pub(super) fn on_ran(&mut self, now: Tick, id: ObjectId, failed: Option<String>, out: &mut Vec<Effect>) {
         if !self.stop_making(id, out) {
             return;
         }
-        let waited_for = self.is_waited_for(id) || self.objects.get(&id).is_some_and(|object| object.making);
-        match failed {
-            Some(why) => self.not_made(id, &Missing::Failed(why), out),
-            // The node that had it may have gone since.
-            None if waited_for && !self.is_there(id) => {
-                if let Err(why) = self.make(id, out) {
-                    self.not_made(id, &why, out);
-                }
-            }
-            None => {}
+        if let Some(why) = failed {
+            self.not_made(id, &Missing::Failed(why), out);
+        } else if let Some(object) = self.objects.get_mut(&id).filter(|object| object.making) {
+            // It has been here, and is lost again or could not be fetched.
+            (object.making, object.asked) = (false, false);
+            self.fetch(now, id, out);
+        }
+        if self.is_waited_for(id)
+            && !self.is_there(id)
+            && let Err(why) = self.make(id, out)
+        {
+            self.not_made(id, &why, out);
         }
         self.see_to(id, out);
         self.see_to_maker(id, out);

@@ -179,8 +179,7 @@ impl Store {
         match self.objects.get_mut(&id) {
             // It is made again, and somebody here has asked for it.
             Some(object) => {
-                (object.size, object.place) = (size, Place::Coming(link));
-                (object.asked, object.again) = (false, true);
+                (object.size, object.place, object.asked) = (size, Place::Coming(link), false);
             }
             None => {
                 self.objects.insert(id, Object::new(reference, size, Place::Coming(link), self.uses));

@@ -116,8 +116,6 @@ pub(super) struct Object {
     pub elsewhere: bool,
     /// Nobody has them, and they are being made again.
     pub making: bool,
-    /// A process makes them again that are known here already.
-    pub again: bool,
     /// Who gets them from whom.
     pub tree: Tree,
     /// The owner knows that this store holds it.
@@ -145,7 +143,6 @@ impl Object {
             asked: false,
             elsewhere: false,
             making: false,
-            again: false,
             tree: Tree::default(),
             up: false,
             ended: false,
@@ -346,17 +343,17 @@ impl Store {
             ToStore::Remember { object, inputs, bytes, again } => {
                 self.on_remember(link, object, inputs, (bytes, again), out);
             }
-            ToStore::Ran { object, failed } => self.on_ran(object, failed, out),
+            ToStore::Ran { object, failed } => self.on_ran(now, object, failed, out),
         }
     }
 
     /// The process that was making an object does not.
     fn unmade(&mut self, now: Tick, id: ObjectId, out: &mut Vec<Effect>) {
         let Some(object) = self.objects.get_mut(&id) else { return };
-        if !object.again {
+        if !self.far {
             return self.remove(id, &Missing::Lost, out);
         }
-        object.again = false;
+        // It was made again, and its owner may still have it made by somebody else; if it was new, nobody needs it.
         object.place = Place::Away;
         self.room.used -= object.size;
         if !object.wanted.is_empty() {
@@ -386,7 +383,6 @@ impl Store {
         let known = self.keep_inside(&inside);
         let object = self.objects.get_mut(&id).expect("it was made by the caller");
         object.inside = known;
-        object.again = false;
         object.holders.insert(link);
         if self.far {
             object.up = true;

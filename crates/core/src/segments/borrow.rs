@@ -60,13 +60,6 @@ impl Borrowed {
         Ok(())
     }
 
-    /// A range came that is copied at once and not held. Says whether it can be.
-    pub fn on_copied(&self, spot: Spot, length: u64) -> Result<(), Wrong> {
-        let segment = self.segments.get(&spot.segment).ok_or(Wrong::Unknown(spot.segment))?;
-        let end = spot.offset.checked_add(length).filter(|end| length > 0 && *end <= segment.size);
-        end.map(|_| ()).ok_or(Wrong::Range(spot))
-    }
-
     /// Nobody here looks at the range any more. Says whether it must be retired; none: nobody asks for it.
     pub fn give_back(&mut self, spot: Spot, forks: u64) -> Option<bool> {
         let (_, since) = self.segments.get_mut(&spot.segment)?.held.remove(&spot.offset)?;

@@ -142,11 +142,6 @@ fn what_cannot_be_is_refused() {
     assert_eq!(borrowed.on_range(spot(0), 1, 0), Err(Wrong::Unknown(SegmentId(0))), "BO-1");
     borrowed.on_segment(SegmentId(0), 4 * PAGE).unwrap();
     assert_eq!(borrowed.on_segment(SegmentId(0), PAGE), Err(Wrong::Known(SegmentId(0))));
-    assert_eq!(borrowed.on_copied(spot(0), 4 * PAGE), Ok(()));
-    assert_eq!(borrowed.on_copied(spot(1), 4 * PAGE), Err(Wrong::Range(spot(1))), "BO-1");
-    assert_eq!(borrowed.on_copied(spot(0), 0), Err(Wrong::Range(spot(0))), "BO-1");
-    let unknown = Spot { segment: SegmentId(1), offset: 0 };
-    assert_eq!(borrowed.on_copied(unknown, 1), Err(Wrong::Unknown(SegmentId(1))), "BO-1");
     borrowed.on_range(spot(1), PAGE + 1, 0).unwrap();
     for (page, length) in [(2, 1), (0, PAGE + 1), (1, 1), (3, PAGE + 1), (5, 1), (3, 0), (3, u64::MAX)] {
         assert_eq!(borrowed.on_range(spot(page), length, 0), Err(Wrong::Range(spot(page))), "BO-1");

@@ -1,6 +1,5 @@
 //! One link's part in it: what it lends, what it is lent, and what both ends say of that.
 
-use super::LARGE;
 use super::memory::{Read, Written};
 use super::part::Part;
 use super::store::{Store, parted};
@@ -10,7 +9,7 @@ use paceline_core::segments::{Lent, LinkId, SegmentId, Spot};
 use paceline_proto::Error;
 use paceline_proto::frame::{INLINE, Segment};
 use paceline_proto::lending::Lending;
-use paceline_proto::parts::Parted;
+use paceline_proto::parts;
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -108,16 +107,13 @@ impl Exchange {
         self.wire.pending.load(Ordering::Relaxed)
     }
 
-    /// What is to be said.
-    pub fn take(&self) -> Vec<Lending> {
-        self.wire.take()
+    /// Append what is to be said.
+    pub fn say(&self, out: &mut Vec<u8>) {
+        self.wire.say(out);
     }
 
     fn range(&self, entry: &Segment) -> Result<Part, Error> {
         let spot = Spot { segment: SegmentId(entry.segment), offset: entry.offset };
-        if entry.length < LARGE as u64 {
-            return Ok(Part::heap(self.wire.on_copied(spot, entry.length).map_err(|_| WRONG)?));
-        }
         let range = self.wire.on_range(spot, entry.length).map_err(|_| WRONG)?;
         Ok(Part::lent(range, entry.length as usize))
     }
@@ -129,8 +125,8 @@ impl Exchange {
         entries: &[Segment],
         inline: Vec<Vec<u8>>,
     ) -> Result<Bytes, Error> {
-        let read = Parted::read(payload).ok_or(WRONG)?;
-        if !read.lengths.iter().eq(entries.iter().map(|entry| &entry.length)) {
+        let (_, lengths, inner) = parts::split(payload).ok_or(WRONG)?;
+        if !lengths.eq(entries.iter().map(|entry| entry.length)) {
             return Err(WRONG);
         }
         let mut inline = inline.into_iter();
@@ -141,7 +137,7 @@ impl Exchange {
                 _ => Part::heap(inline.next().ok_or(WRONG)?),
             });
         }
-        Ok(parted(read.inner, parts))
+        Ok(parted(inner, parts))
     }
 }
 

@@ -3,7 +3,6 @@
 //! * ME-1: a segment can neither grow nor shrink, and nobody but its writer can ever write it.
 //! * ME-2: what a reader writes is its own.
 
-use super::copy;
 use crate::kept::Kept;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
@@ -124,17 +123,6 @@ impl Read {
 
     pub fn at(&self, offset: usize, length: usize) -> *mut u8 {
         self.map.at(offset, length)
-    }
-
-    /// A copy of these bytes.
-    pub fn copy_of(&self, offset: usize, length: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(length);
-        // SAFETY: inside of the mapping, which nobody of this process writes; and there is as much room.
-        unsafe {
-            copy::small(std::slice::from_raw_parts(self.at(offset, length), length), bytes.as_mut_ptr());
-            bytes.set_len(length);
-        }
-        bytes
     }
 
     /// Forget what was written here of these pages, so that they are the segment's again. They begin where a page does.

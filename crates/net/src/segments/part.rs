@@ -3,6 +3,7 @@
 use super::blocks::Block;
 use super::copy;
 use super::habit::{Sampled, User, WORTH};
+use super::heap::Heap;
 use super::memory::Written;
 use super::store::Store;
 use super::wire::Range;
@@ -41,12 +42,12 @@ impl Part {
                 unsafe { copy::past_caches(bytes, own.begin()) };
                 Part::new(Memory::Own(own))
             }
-            None => Part::heap(bytes.to_vec()),
+            None => Part::heap(Heap::copy_of(bytes)),
         }
     }
 
-    pub(super) fn heap(bytes: Vec<u8>) -> Part {
-        Part::new(Memory::Heap(Heap::new(bytes)))
+    pub(super) fn heap(bytes: impl Into<Heap>) -> Part {
+        Part::new(Memory::Heap(bytes.into()))
     }
 
     pub(super) fn lent(range: Range, length: usize) -> Part {
@@ -64,13 +65,23 @@ impl Part {
         match &self.memory {
             Memory::Own(own) => own.length,
             Memory::Lent(_, length) => *length,
-            Memory::Heap(heap) => heap.length,
+            Memory::Heap(heap) => heap.len(),
             Memory::Copied(copied) => copied.length,
         }
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Copy what is in it to where there is room for it.
+    ///
+    /// # Safety
+    ///
+    /// `to` is memory of at least as many bytes that nobody else uses meanwhile.
+    pub unsafe fn copy_to(&self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { copy::small(self.bytes(), to) };
     }
 
     /// The same in memory of our own.
@@ -84,7 +95,7 @@ impl Part {
                 let (length, sampled, user) = (bytes.len(), Sampled::of(bytes), User::current());
                 Part::new(Memory::Copied(Copied { block, length, sampled, user }))
             }
-            None => Part::heap(bytes.to_vec()),
+            None => Part::heap(Heap::copy_of(bytes)),
         })
     }
 
@@ -92,7 +103,7 @@ impl Part {
         match &self.memory {
             Memory::Own(own) => own.begin(),
             Memory::Lent(range, _) => range.begin(),
-            Memory::Heap(heap) => heap.begin,
+            Memory::Heap(heap) => heap.begin(),
             Memory::Copied(copied) => copied.block.begin(),
         }
     }
@@ -126,31 +137,6 @@ impl Drop for Own {
         }
     }
 }
-
-struct Heap {
-    begin: *mut u8,
-    length: usize,
-    capacity: usize,
-}
-
-impl Heap {
-    fn new(bytes: Vec<u8>) -> Heap {
-        let mut bytes = std::mem::ManuallyDrop::new(bytes);
-        Heap { begin: bytes.as_mut_ptr(), length: bytes.len(), capacity: bytes.capacity() }
-    }
-}
-
-impl Drop for Heap {
-    fn drop(&mut self) {
-        // SAFETY: what it was made of.
-        drop(unsafe { Vec::from_raw_parts(self.begin, self.length, self.capacity) });
-    }
-}
-
-// SAFETY: memory that belongs to no thread; who may write it is said by `taken`.
-unsafe impl Send for Heap {}
-// SAFETY: as above.
-unsafe impl Sync for Heap {}
 
 struct Copied {
     block: Block,

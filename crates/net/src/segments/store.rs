@@ -5,6 +5,7 @@ use super::blocks::Blocks;
 use super::habit::Habits;
 use super::keeper::Keeper;
 use super::memory::Written;
+use super::numbered::Numbered;
 use super::part::{Own, Part};
 use super::wire::Wire;
 use crate::clock;
@@ -12,15 +13,14 @@ use crate::kept::Kept;
 use bytes::Bytes;
 use paceline_core::Tick;
 use paceline_core::segments::{Arena, Effect, Lent, LinkId, SegmentId, Spot, Use};
-use paceline_proto::parts::{Parted, is_parted, number};
+use paceline_proto::parts::{self, Parted, is_parted, number};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub(super) struct Store {
     segments: Mutex<Segments>,
-    payloads: Mutex<HashMap<u64, Arc<Vec<Arc<Part>>>>>,
+    payloads: Mutex<Numbered<u64, Arc<Vec<Arc<Part>>>>>,
     numbers: AtomicU64,
     pub keeper: Keeper,
     pub habits: Habits,
@@ -40,8 +40,8 @@ fn reserve() -> Vec<Kept> {
 #[derive(Default)]
 struct Segments {
     arena: Arena,
-    memory: HashMap<SegmentId, Arc<Written>>,
-    wires: HashMap<LinkId, Arc<Wire>>,
+    memory: Numbered<SegmentId, Arc<Written>>,
+    wires: Numbered<LinkId, Arc<Wire>>,
     links: u64,
     effects: Vec<Effect>,
     /// No further segment can be had, which was said.
@@ -241,8 +241,7 @@ impl Drop for Payload {
 pub fn parted(inner: &[u8], parts: Vec<Part>) -> Bytes {
     let store = Store::current();
     let number = store.numbers.fetch_add(1, Ordering::Relaxed);
-    let lengths = parts.iter().map(|part| part.len() as u64).collect();
-    let bytes = Parted { number, lengths, inner }.write();
+    let bytes = parts::write(number, parts.iter().map(|part| part.len() as u64), inner);
     let parts = Arc::new(parts.into_iter().map(Arc::new).collect());
     store.payloads.lock().insert(number, parts);
     Bytes::from_owner(Payload { bytes, number, store })

@@ -1,13 +1,14 @@
 //! What one end of a link has been lent, and what is to be said of it when the link is next written to.
 
+use super::LARGE;
 use super::habit::User;
 use super::keeper::Keeper;
 use super::memory::Read;
+use super::numbered::Numbered;
 use super::store::Store;
 use paceline_core::segments::{Borrowed, SegmentId, Spot, Wrong};
 use paceline_proto::lending::{Lending, Returned};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -27,7 +28,7 @@ pub(super) struct Wire {
 #[derive(Default)]
 struct State {
     borrowed: Borrowed,
-    maps: HashMap<SegmentId, Arc<Read>>,
+    maps: Numbered<SegmentId, Arc<Read>>,
     returned: Vec<Returned>,
     gone: Vec<SegmentId>,
     closed: bool,
@@ -66,21 +67,8 @@ impl Wire {
         state.borrowed.on_range(spot, length, super::forks())?;
         let map = state.maps.get(&spot.segment).cloned().ok_or(Wrong::Unknown(spot.segment))?;
         drop(state);
-        let (untouched, user) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (untouched, user) = (AtomicBool::new(length < LARGE as u64), AtomicU64::new(0));
         Ok(Range { wire: self.clone(), map, spot, length: length as usize, untouched, user })
-    }
-
-    /// A range that is copied here and now, and returned.
-    pub fn on_copied(self: &Arc<Wire>, spot: Spot, length: u64) -> Result<Vec<u8>, Wrong> {
-        let mut state = self.state.lock();
-        state.borrowed.on_copied(spot, length)?;
-        let map = state.maps.get(&spot.segment).ok_or(Wrong::Unknown(spot.segment))?;
-        let bytes = map.copy_of(spot.offset as usize, length as usize);
-        let Spot { segment, offset } = spot;
-        state.returned.push(Returned { segment: segment.0, offset, retired: false });
-        drop(state);
-        self.is_pending(&self.store.keeper);
-        Ok(bytes)
     }
 
     /// A segment of ours is no more.
@@ -97,16 +85,23 @@ impl Wire {
         }
     }
 
-    /// What is to be said now.
-    pub fn take(&self) -> Vec<Lending> {
+    /// Append what is to be said now.
+    pub fn say(&self, out: &mut Vec<u8>) {
         self.pending.store(false, Ordering::SeqCst);
         let mut state = self.state.lock();
-        let gone = std::mem::take(&mut state.gone).into_iter();
-        let mut said: Vec<Lending> = gone.map(|id| Lending::Gone { segment: id.0 }).collect();
-        if !state.returned.is_empty() {
-            said.push(Lending::Returned(std::mem::take(&mut state.returned)));
+        for id in state.gone.drain(..) {
+            // It is short, and never refused.
+            let _ = Lending::Gone { segment: id.0 }.encode(out);
         }
-        said
+        if !state.returned.is_empty() {
+            let said = Lending::Returned(std::mem::take(&mut state.returned));
+            let _ = said.encode(out);
+            if let Lending::Returned(mut ranges) = said {
+                // Its room is for the next ones.
+                ranges.clear();
+                state.returned = ranges;
+            }
+        }
     }
 
     /// The link has ended: nothing more is to be said.
@@ -125,7 +120,7 @@ pub(super) struct Range {
     map: Arc<Read>,
     spot: Spot,
     length: usize,
-    /// Nobody here had it to write in.
+    /// Nobody here has it to write in, nor will: it is copied if it is taken.
     untouched: AtomicBool,
     /// Who has it.
     user: AtomicU64,
@@ -134,6 +129,9 @@ pub(super) struct Range {
 impl Range {
     /// Whether who takes it now does better to have it where it is than to copy it.
     pub fn is_better_mapped(&self) -> bool {
+        if self.length < LARGE {
+            return false;
+        }
         let user = User::current();
         self.user.store(user.0, Ordering::Relaxed);
         !self.wire.store.habits.copies(user, self.length)
@@ -155,7 +153,8 @@ impl Drop for Range {
         if !self.wire.store.is_current() {
             return;
         }
-        let renewed = if self.untouched.load(Ordering::Relaxed) {
+        let untouched = self.untouched.load(Ordering::Relaxed);
+        let renewed = if untouched {
             Ok(())
         } else {
             let user = User(self.user.load(Ordering::Relaxed));
@@ -167,7 +166,8 @@ impl Drop for Range {
             return;
         }
         let Some(retired) = state.borrowed.give_back(self.spot, super::forks()) else { return };
-        let retired = retired || renewed.is_err();
+        // A child that was forked meanwhile has no view of it either if there was none here.
+        let retired = (retired && !untouched) || renewed.is_err();
         let Spot { segment, offset } = self.spot;
         state.returned.push(Returned { segment: segment.0, offset, retired });
         drop(state);
