@@ -50,7 +50,7 @@ def maps(pid: int | str = "self") -> int:
     return Path(f"/proc/{pid}/maps").read_text().count("memfd:paceline")
 
 
-SIZES = [0, 1, 4096, 16 * 1024 - 1, 16 * 1024, 28_000, 128 * 1024 - 1, 128 * 1024, 128 * 1024 + 1, MIB + 13, 9 * MIB]
+SIZES = [0, 1, 4096, 8 * 1024 - 1, 8 * 1024, 28_000, 128 * 1024 - 1, 128 * 1024, 128 * 1024 + 1, MIB + 13, 9 * MIB]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -194,8 +194,9 @@ def test_more_buffers_than_travel_outside(cluster: pl.Cluster) -> None:
     assert all((array == n % 251).all() for n, array in enumerate(came))
 
 
-def test_what_is_read_only_stays_so(cluster: pl.Cluster) -> None:
-    array = np.ones(MIB)
+@pytest.mark.parametrize("size", [1000, 28_000, MIB])
+def test_what_is_read_only_stays_so(cluster: pl.Cluster, size: int) -> None:
+    array = np.ones(size, np.uint8)
     array.flags.writeable = False
     assert not same(array).flags.writeable
 
@@ -209,49 +210,79 @@ def test_changes_after_submitting_are_not_seen(cluster: pl.Cluster) -> None:
     assert [future.result() for future in futures] == [value * 8 * MIB for value in range(8)]
 
 
-def test_a_write_is_seen_by_nobody_else(cluster: pl.Cluster) -> None:
-    array = np.full(4 * MIB, 7, np.uint8)
+@pytest.mark.parametrize("size", [10_000, 28_000, MIB, 4 * MIB])
+def test_a_write_is_seen_by_nobody_else(cluster: pl.Cluster, size: int) -> None:
+    array = np.full(size, 7, np.uint8)
     for value in range(1, 20):
-        assert overwritten(array, value) == (7, 4 * MIB * value)
+        assert overwritten(array, value) == (7, size * value)
         assert array[0] == 7
         assert (array == 7).all()
     futures = [overwritten.submit(array, value) for value in range(8)]
     assert [future.result()[0] for future in futures] == [7] * 8
-    first, second = filled(MIB, 1), filled(MIB, 1)
+    first, second = filled(size, 1), filled(size, 1)
     first[:] = 2
     assert (second == 1).all()
-    assert (filled(MIB, 1) == 1).all()
+    assert (filled(size, 1) == 1).all()
 
 
-def test_overwriting_again_and_again(cluster: pl.Cluster) -> None:
+def test_a_write_to_a_tensor_is_seen_by_nobody_else(cluster: pl.Cluster) -> None:
+    torch = pytest.importorskip("torch")
+
+    @pl.remote
+    def grown(tensor: Any) -> tuple[int, Any]:
+        first = int(tensor[0])
+        tensor += 1
+        return first, tensor
+
+    for size in (100, 28_000, MIB):
+        tensor = torch.full((size,), 7, dtype=torch.int32)
+        for _ in range(10):
+            first, came = grown(tensor)
+            assert first == 7
+            assert bool((came == 8).all())
+            came[:] = 9
+            assert bool((tensor == 7).all())
+        # Over the memory that an array has arrived in.
+        over = torch.from_numpy(filled(size, 3))
+        over += 1
+        assert (filled(size, 3) == 3).all()
+        assert bool((over == 4).all())
+
+
+@pytest.mark.parametrize("size", [28_000, 5 * MIB])
+def test_overwriting_again_and_again(cluster: pl.Cluster, size: int) -> None:
     """Arrays that are always overwritten arrive as copies before long; what they hold is the same."""
-    array = np.full(5 * MIB, 3, np.uint8)
+    array = np.full(size, 3, np.uint8)
     for value in range(40):
-        assert overwritten(array, value) == (3, 5 * MIB * value)
-        came = filled(5 * MIB, value)
+        assert overwritten(array, value) == (3, size * value)
+        came = filled(size, value)
         assert (came == value).all()
         came[:] = 1
-    assert total(array) == 15 * MIB
+    assert total(array) == 3 * size
 
 
-def test_recycled_memory_has_new_values(cluster: pl.Cluster) -> None:
-    """Receive, write in place, drop, receive again into the same range."""
+@pytest.mark.parametrize("size", [28_000, 2 * MIB])
+@pytest.mark.parametrize("step", [None, 1, 4096, 11_000])
+def test_recycled_memory_has_new_values(cluster: pl.Cluster, size: int, step: int | None) -> None:
+    """Receive, write some of it in place or nothing, drop, receive again into the same range."""
     places = set()
     for value in range(1, 60):
-        came = filled(2 * MIB, value)
+        came = filled(size, value)
         places.add(came.__array_interface__["data"][0])
         assert (came == value).all()
-        came[::4096] = 255
+        if step:
+            came[7::step] = 255
         del came
-        assert overwritten(np.full(2 * MIB, value, np.uint8), 9) == (value, 9 * 2 * MIB)
+        assert overwritten(np.full(size, value, np.uint8), 9) == (value, 9 * size)
     assert len(places) < 20, "memory is not used again"
 
 
-def test_what_is_held_stays_as_it_is(cluster: pl.Cluster) -> None:
+@pytest.mark.parametrize("size", [28_000, 300_000])
+def test_what_is_held_stays_as_it_is(cluster: pl.Cluster, size: int) -> None:
     held = []
     for value in range(50):
-        held.append(filled(300_000, value))
-        same(np.full(300_000, 200 + value % 50, np.uint8))
+        held.append(filled(size, value))
+        same(np.full(size, 200 + value % 50, np.uint8))
     assert all((array == value).all() for value, array in enumerate(held))
 
 
@@ -284,7 +315,8 @@ def test_what_a_task_keeps_stays_as_it_is(cluster: pl.Cluster) -> None:
     assert keeper.seen() == []
 
 
-def test_a_forked_child_reads_the_old_values(cluster: pl.Cluster) -> None:
+@pytest.mark.parametrize("size", [28_000, MIB])
+def test_a_forked_child_reads_the_old_values(cluster: pl.Cluster, size: int) -> None:
     @pl.remote
     class Parent:
         def __init__(self) -> None:
@@ -310,17 +342,18 @@ def test_a_forked_child_reads_the_old_values(cluster: pl.Cluster) -> None:
             return [(os.write(go, b"x"), os.read(said, 32))[1] for go, said in self.ends]
 
     parent = Parent()
-    arrays = [np.full(MIB, value, np.uint8) for value in (3, 4)]
+    arrays = [np.full(size, value, np.uint8) for value in (3, 4)]
     for array in arrays:
         parent.fork(array)
     for value in range(1000):
-        assert parent.take(np.full(200_000, value % 256, np.uint8)) == value % 256
-    assert parent.take(np.full(MIB, 9, np.uint8)) == 9
+        assert parent.take(np.full(min(size, 200_000), value % 256, np.uint8)) == value % 256
+    assert parent.take(np.full(size, 9, np.uint8)) == 9
     assert parent.ask() == [hashlib.sha256(array).digest() for array in arrays]
 
 
-def test_a_child_of_the_client_reads_the_old_values(cluster: pl.Cluster) -> None:
-    held = filled(MIB, 5)
+@pytest.mark.parametrize("size", [28_000, MIB])
+def test_a_child_of_the_client_reads_the_old_values(cluster: pl.Cluster, size: int) -> None:
+    held = filled(size, 5)
     (ask, go), (said, say) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -331,7 +364,7 @@ def test_a_child_of_the_client_reads_the_old_values(cluster: pl.Cluster) -> None
     os.close(ask)
     del held
     for value in range(50):
-        assert (filled(MIB, value) == value).all()
+        assert (filled(size, value) == value).all()
     os.close(go)
     assert os.read(said, 8) == b"1"
     os.waitpid(child, 0)

@@ -290,8 +290,8 @@ def test_full_of_what_is_in_use(narrow: pl.Cluster) -> None:
     assert pl.get(ref).sum() == 6 * MIB // 8
 
 
-def test_a_full_disk_is_told_and_the_node_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))  # a disk that takes nothing
+def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
     with pl.connect(cpus=1, object_memory="8MiB") as cluster:
         ref = pl.put(numpy.ones(6 * MIB // 8))
         with pytest.raises(pl.StoreFull, match="disk failed") as caught:
@@ -301,6 +301,60 @@ def test_a_full_disk_is_told_and_the_node_goes_on(tmp_path: Path, monkeypatch: p
         del ref
         nothing_kept(cluster)
         assert total(pl.put(numpy.ones(4 * MIB // 8))) == 4 * MIB // 8
+
+
+FULL_DISK = """
+import os, time
+import numpy
+import paceline as pl
+
+MIB = 1 << 20
+def array(value): return numpy.full(3 * MIB // 8, value, dtype=float)
+def free(): return os.statvfs(os.environ["TMPDIR"]).f_bavail * os.statvfs(os.environ["TMPDIR"]).f_bsize
+
+@pl.remote
+def total(array): return float(array.sum())
+
+def sound(refs): return [total(ref) for ref in refs] == [float(array(value).sum()) for value in range(len(refs))]
+
+with pl.connect(cpus=1, object_memory="8MiB") as cluster:
+    refs = [pl.put(array(value)) for value in range(3)]  # two fit into memory, and one onto the disk of four MiB
+    assert 3 * MIB <= cluster.status()["nodes"][0]["objects"]["disk"] < 4 * MIB
+    left = free()
+    assert left < 3 * MIB
+    try:
+        pl.put(array(3), wait=0.5)
+    except pl.StoreFull as error:
+        print(error)
+        assert error.disk
+    else:
+        raise AssertionError("there was no room for it")
+    assert free() == left, "what could not be written whole is not left there"
+    assert sound(refs)
+    assert sum((pl.get(ref) == array(value)).all() for value, ref in enumerate(refs)) == 3
+    refs[1:] = []  # the node goes on: there is room again
+    refs += [pl.put(array(value), wait=10) for value in (1, 2)]
+    assert sound(refs)
+    del refs
+    until = time.monotonic() + 10
+    while free() < 4 * MIB:
+        assert time.monotonic() < until, "the disk is not given back"
+        time.sleep(0.01)
+print("went on")
+"""
+
+
+def test_a_full_disk_is_told_and_the_node_goes_on(tmp_path: Path) -> None:
+    """A disk of its own, of four MiB, in a mount namespace of its own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    alone = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
+    mounted = ["sh", "-c", f'mount -t tmpfs -o size=4m none {disk} && exec "$@"', "sh"]
+    done = run_script(FULL_DISK, env={"TMPDIR": str(disk)}, prefix=[*alone, *mounted])
+    assert done.returncode == 0, done.stderr
+    assert "No space left on device" in done.stdout
+    assert "went on" in done.stdout
+    assert_nothing_left(done)
 
 
 def test_a_reference_of_a_cluster_that_has_ended() -> None:

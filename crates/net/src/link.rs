@@ -12,7 +12,7 @@ use crate::secure::tls::Got;
 use crate::secure::{Secured, Tls};
 use crate::segments::{self, Exchange, Kick, Outgoing, Told};
 use crate::spin;
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use paceline_proto::data::Parcel;
 use paceline_proto::frame::{self, Decoder, Frame, INLINE, Segment};
 use paceline_proto::lending::{self, Lending};
@@ -21,6 +21,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
@@ -292,35 +293,39 @@ impl Link {
             let (length, limit) = (frame::MAX_BODY as u64, (frame::MAX_BODY - READ_ALONG) as u64);
             return Err(paceline_proto::Error::TooLarge { length, limit });
         }
-        for (one, payload) in message.apart() {
-            let Some(parts) = segments::parts_of(&payload) else {
-                one.encode_with(&[], &mut self.out)?;
+        if let Some(payload) = message.only_payload() {
+            return self.put_one(message, payload);
+        }
+        message.apart().iter().try_for_each(|(one, payload)| self.put_one(one, payload))
+    }
+
+    fn put_one<M: Parcel>(&mut self, message: &M, payload: &Bytes) -> Result<(), paceline_proto::Error> {
+        let Some(parts) = segments::parts_of(payload) else {
+            return message.encode_with(&[], &mut self.out);
+        };
+        self.say_what_is_due();
+        let mut entries = SmallVec::<[Segment; 2]>::new();
+        let mut bodies = Vec::new();
+        for part in parts.iter() {
+            let lent = if self.near { self.exchange().lend(part) } else { None };
+            let Some((entry, first)) = lent else {
+                let length = part.len() as u64;
+                entries.push(Segment { segment: 0, flags: INLINE, offset: 0, length });
+                bodies.push(part.clone());
                 continue;
             };
-            self.say_what_is_due();
-            let mut entries = Vec::with_capacity(parts.len());
-            let mut bodies = Vec::new();
-            for part in parts.iter() {
-                let lent = if self.near { self.exchange().lend(part) } else { None };
-                let Some((entry, first)) = lent else {
-                    let length = part.len() as u64;
-                    entries.push(Segment { segment: 0, flags: INLINE, offset: 0, length });
-                    bodies.push(part.clone());
-                    continue;
-                };
-                if let Some((announced, descriptor)) = first {
-                    self.beside.push_back((self.out.len(), descriptor));
-                    announced.encode(&mut self.out)?;
-                }
-                entries.push(entry);
+            if let Some((announced, descriptor)) = first {
+                self.beside.push_back((self.out.len(), descriptor));
+                announced.encode(&mut self.out)?;
             }
-            let begin = self.out.len();
-            one.encode_with(&entries, &mut self.out)?;
-            // It need not be the first that is sent.
-            frame::stamp_cpu(&mut self.out[begin..], spin::current_cpu());
-            let end = self.out.len();
-            self.beside.extend(bodies.into_iter().map(|part| (end, Outgoing::Body(part, 0))));
+            entries.push(entry);
         }
+        let begin = self.out.len();
+        message.encode_with(&entries, &mut self.out)?;
+        // It need not be the first that is sent.
+        frame::stamp_cpu(&mut self.out[begin..], spin::current_cpu());
+        let end = self.out.len();
+        self.beside.extend(bodies.into_iter().map(|part| (end, Outgoing::Body(part, 0))));
         Ok(())
     }
 

@@ -64,7 +64,7 @@ fn exchange((near, far): (Secured, Secured)) {
     let (mut near, mut far) = (Link::new(near), Link::new(far));
     for round in 0..6_u8 {
         let lengths = [3 << 20, 28_000, 128 << 10];
-        let parts = lengths.iter().map(|length| Part::copy_of(&vec![round; *length])).collect();
+        let parts = lengths.iter().map(|length| Part::copy_of(&vec![round; *length]));
         let large = parted(b"pickle", parts);
         assert_eq!(carried(&large), large.len() + lengths.iter().sum::<usize>());
         let plain = Bytes::from_static(b"plain");

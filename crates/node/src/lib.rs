@@ -28,7 +28,9 @@ mod store;
 mod words;
 mod zygote;
 
-pub use objects::{MEMORY as OBJECT_MEMORY, NodeAt, Objects, default_limit as default_object_memory};
+pub use objects::{
+    MEMORY as OBJECT_MEMORY, NodeAt, Objects, Whereabouts, default_limit as default_object_memory,
+};
 pub use requests::{Answers, Handle, Headless, Options, Printing, Uplink};
 pub use service::{Service, service};
 pub use store::Store;

@@ -50,7 +50,7 @@ fn sentence(status: &TaskStatus, name: &dyn Fn(NodeId) -> String) -> String {
                 }
             }
         }
-        TaskPlace::Queued { before, leases, busy, wanted, why, group, alone } => {
+        TaskPlace::Queued { before, leases, busy, wanted, why, near, group, alone } => {
             let ahead = match before {
                 0 => "first in its queue".to_owned(),
                 before => format!("behind {} in its queue", counted(*before, "other task")),
@@ -70,7 +70,12 @@ fn sentence(status: &TaskStatus, name: &dyn Fn(NodeId) -> String) -> String {
             };
             let head = if *alone { "; there is no link to the head, which gives out slots" } else { "" };
             let why = if why.is_empty() { String::new() } else { format!("; {why}") };
-            format!("{task} waits, {ahead}: {slots}{why}{head}")
+            let near: Vec<String> = near.iter().map(|node| name(*node)).collect();
+            let near = match near.join(", ") {
+                names if names.is_empty() => names,
+                names => format!("; what it needs is on {names}, so it waits a little for a slot there"),
+            };
+            format!("{task} waits, {ahead}: {slots}{near}{why}{head}")
         }
     }
 }
@@ -117,7 +122,7 @@ mod tests {
 
     fn queued(before: usize, leases: usize, group: Option<(usize, usize)>) -> TaskPlace {
         let (busy, wanted, why, alone) = (leases, 4, String::new(), false);
-        TaskPlace::Queued { before, leases, busy, wanted, why, group, alone }
+        TaskPlace::Queued { before, leases, busy, wanted, why, near: Vec::new(), group, alone }
     }
 
     #[test]
@@ -149,6 +154,12 @@ mod tests {
                 "task 7 waits, first in its queue: its group has 1 of 3 members, and begins when all are there",
             ),
         ];
+        let mut near = queued(0, 1, None);
+        if let TaskPlace::Queued { near, .. } = &mut near {
+            near.push(NodeId(3));
+        }
+        let said = lines(near, 0, 0);
+        assert!(said.ends_with("; what it needs is on n3, so it waits a little for a slot there"), "{said}");
         for (place, said) in cases {
             assert_eq!(lines(place, 0, 0), said);
         }

@@ -7,6 +7,7 @@ use crate::embedded::Status;
 use crate::routes::Routes;
 use crate::session::Shared;
 use paceline_net::secure::Secured;
+use paceline_node::Whereabouts;
 use paceline_proto::control::HeadToClient;
 use paceline_proto::{LeaseId, LeaseSecret, NodeId};
 use rustix::fd::OwnedFd;
@@ -84,6 +85,11 @@ pub(crate) trait Host: Send {
 
     /// A link to the store of a node, and on whose account. None if there is no way to one.
     fn reach_store(&mut self) -> Option<io::Result<OwnedFd>> {
+        None
+    }
+
+    /// Where the objects of this client are, if they may be on several nodes.
+    fn whereabouts(&self) -> Option<Whereabouts> {
         None
     }
 

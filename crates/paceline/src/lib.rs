@@ -76,7 +76,7 @@ pub use rust::{
     Executor, ExecutorBuilder, Function, Future, NoUpdate, Options, Program, Result, Results, Runner, Task,
     Update, Worker, WorkerBuilder, WorkerPool, current, init, is_cancelled, private as __private,
 };
-pub use session::{GroupPlace, Session, Submission, after_fork_in_child};
+pub use session::{GroupPlace, Payload, Session, Submission, after_fork_in_child};
 pub use state::Print;
 
 /// The examples of the guide are tests.

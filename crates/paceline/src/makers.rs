@@ -9,7 +9,7 @@
 //! * MA-2: what it makes again has the name that it had.
 
 use crate::objects::Objects;
-use crate::session::{Session, Shared, Submission};
+use crate::session::{Payload, Session, Shared, Submission};
 use paceline_core::client::Outcome;
 use paceline_proto::{Bytes, ObjectId, TaskId, parts};
 use std::sync::{Arc, Weak};
@@ -58,7 +58,8 @@ impl Maker {
     /// Make the object again, and say how that went.
     pub(crate) fn run(self: Arc<Self>, object: ObjectId, objects: Objects) {
         let Some(session) = self.session.upgrade().map(|shared| Session { shared }) else { return };
-        let payload = again(&self.payload, object, self.item.map(|(item, _)| item));
+        let bytes = again(&self.payload, object, self.item.map(|(item, _)| item));
+        let payload = Payload { bytes, near: session.near(self.inputs.iter().copied()) };
         let submission = self.submission;
         let cell = session.later();
         let (outcome, of) = (cell.clone(), Arc::downgrade(&session.shared));

@@ -12,7 +12,7 @@ use paceline_net::fds;
 use paceline_net::secure::{self, Secured};
 use paceline_net::signals;
 use paceline_net::tcp;
-use paceline_node::{NodeAt, OBJECT_MEMORY, Objects, default_object_memory, hardware};
+use paceline_node::{NodeAt, OBJECT_MEMORY, Objects, Whereabouts, default_object_memory, hardware};
 use paceline_proto::NodeId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -40,6 +40,7 @@ pub(crate) struct Owner {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
+    whereabouts: Whereabouts,
 }
 
 #[derive(Default)]
@@ -67,6 +68,11 @@ impl Owner {
         let (ours, theirs) = fds::pair()?;
         self.ask(Request::Process(theirs))?;
         Ok(ours)
+    }
+
+    /// Where what is kept is.
+    pub(crate) fn whereabouts(&self) -> Whereabouts {
+        self.shared.whereabouts.clone()
     }
 
     /// Have the store of this node know us, if it does not (OW-1).
@@ -110,7 +116,7 @@ impl Owner {
             return Err(io::ErrorKind::NotConnected.into());
         }
         if state.requests.is_none() {
-            state.requests = Some(start()?);
+            state.requests = Some(start(self.shared.whereabouts.clone())?);
         }
         let requests = state.requests.as_ref().expect("it was started");
         requests.send(request).map_err(|_| io::ErrorKind::NotConnected.into())
@@ -125,7 +131,7 @@ impl Owner {
     }
 }
 
-fn start() -> io::Result<mpsc::UnboundedSender<Request>> {
+fn start(whereabouts: Whereabouts) -> io::Result<mpsc::UnboundedSender<Request>> {
     let (sender, mut requests) = mpsc::unbounded_channel();
     let limit = limit();
     let remembered = size_setting(REMEMBER);
@@ -134,7 +140,8 @@ fn start() -> io::Result<mpsc::UnboundedSender<Request>> {
     thread.spawn(move || {
         signals::block_all();
         runtime.block_on(async {
-            let mut objects = Objects::new(NodeId(0), limit).remembering(remembered);
+            let objects = Objects::new(NodeId(0), limit).telling(whereabouts);
+            let mut objects = objects.remembering(remembered);
             while let Some(request) = requests.recv().await {
                 match request {
                     Request::Process(link) => objects.on_link(link.into()),

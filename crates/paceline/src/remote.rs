@@ -12,6 +12,7 @@ use crate::routes::{Routes, is_local_off};
 pub use paceline_net::secure::Password;
 
 use paceline_net::secure::{self, Credential, Dialed, Introduction, Key, Role};
+use paceline_node::Whereabouts;
 use paceline_proto::{Address, LeaseId};
 use paceline_registry::{Home, Place, machine};
 use std::io;
@@ -224,6 +225,10 @@ impl Host for Remote {
 
     fn reach_store(&mut self) -> Option<io::Result<OwnedFd>> {
         Some(self.owner.reach())
+    }
+
+    fn whereabouts(&self) -> Option<Whereabouts> {
+        Some(self.owner.whereabouts())
     }
 
     fn outlives_us(&self) -> bool {

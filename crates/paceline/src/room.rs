@@ -11,7 +11,7 @@ use crate::cell::{Cell, Ticket, Waiter};
 use crate::notify::{Notice, in_callback};
 use crate::pump::Waited;
 use crate::rust::in_slot;
-use crate::session::{Session, Submission, submit_to};
+use crate::session::{Payload, Session, Submission, submit_to};
 use crate::state::{State, tick};
 use paceline_core::client::{Config, Outcome, Spec, Waiting};
 use paceline_proto::Bytes;
@@ -48,7 +48,7 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct Full {
     /// What was to be submitted.
-    pub payload: Bytes,
+    pub payload: Payload,
     /// What waits to be sent,
     pub waiting: Waiting,
     /// and how much may.
@@ -81,11 +81,16 @@ pub struct Gate {
 
 impl Session {
     /// Submit one task with a place of its own for the outcome, unless there is no room for it now.
-    pub fn try_submit(&self, submission: &Submission, payload: Bytes) -> Result<Arc<Cell>, Full> {
+    pub fn try_submit(
+        &self,
+        submission: &Submission,
+        payload: impl Into<Payload>,
+    ) -> Result<Arc<Cell>, Full> {
+        let payload = payload.into();
         let mut state = self.shared.state.lock();
         let core = &state.inner.core;
         // RO-1: also if what waits would not fit and this one would.
-        if !state.inner.parked.is_empty() || !core.has_room(carried(&payload)) {
+        if !state.inner.parked.is_empty() || !core.has_room(carried(&payload.bytes)) {
             return Err(Full { payload, waiting: core.waiting(), most: core.most_waiting() });
         }
         let cell = Cell::new();
@@ -96,10 +101,10 @@ impl Session {
     }
 
     /// Submit one task as soon as there is room for it.
-    pub fn offer(&self, submission: &Submission, payload: Bytes) -> Gate {
+    pub fn offer(&self, submission: &Submission, payload: impl Into<Payload>) -> Gate {
         let (cell, gate) = (Cell::new(), Cell::new());
         let mut state = self.shared.state.lock();
-        let parked = Parked { spec: submission.spec(payload), cell: cell.clone(), gate: gate.clone() };
+        let parked = Parked { spec: submission.spec(payload.into()), cell: cell.clone(), gate: gate.clone() };
         self.shared.announce(&mut state);
         state.inner.parked.push_back(parked);
         if self.shared.closed() {
@@ -119,13 +124,18 @@ impl Session {
 
     /// Submit the task that has this place now, with or without room: it was accepted before. False: the session is
     /// closed.
-    pub fn submit_later(&self, submission: &Submission, payload: Bytes, cell: &Arc<Cell>) -> bool {
+    pub fn submit_later(
+        &self,
+        submission: &Submission,
+        payload: impl Into<Payload>,
+        cell: &Arc<Cell>,
+    ) -> bool {
         let mut state = self.shared.state.lock();
         if self.shared.closed() {
             return false;
         }
         self.shared.announce(&mut state);
-        submit_to(&mut state, submission, payload, cell);
+        submit_to(&mut state, submission, payload.into(), cell);
         self.shared.after_submit(&mut state);
         true
     }
@@ -137,7 +147,7 @@ impl Session {
 
     /// Submit one task, waiting for room if need be. A thread that must not wait is told instead: one that runs
     /// callbacks, or a task.
-    pub fn submit(&self, submission: &Submission, payload: Bytes) -> Result<Arc<Cell>, Refused> {
+    pub fn submit(&self, submission: &Submission, payload: impl Into<Payload>) -> Result<Arc<Cell>, Refused> {
         let payload = match self.try_submit(submission, payload) {
             Ok(cell) => return Ok(cell),
             Err(full) if in_callback() || in_slot() => return Err(Refused::Full(full)),

@@ -196,6 +196,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         },
         ClientToHead::Visit { actor: ActorId(9), stay: true, held: Some(lease) },
         ClientToHead::Find { number: 2, name: "learner".into() },
+        ClientToHead::Near { shape, nodes: vec![(node, 3), (NodeId(70_000), 1)] },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
         HeadToClient::Granted { lease, node, slot, shape, secret },
         HeadToClient::Recall { lease },

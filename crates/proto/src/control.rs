@@ -74,6 +74,9 @@ pub enum ClientToHead {
     Visit { actor: ActorId, stay: bool, held: Option<LeaseId> },
     /// Which actor has this name?
     Find { number: u64, name: String },
+    /// Leases of this shape are of most use on these nodes, where what its tasks need is: so many on each, those it has
+    /// among them. A wish and no more; how many it wants in all is said by `Want`. Replaces what it said of the shape before.
+    Near { shape: Shape, nodes: Vec<(NodeId, u32)> },
 }
 
 /// Why an actor is no more.

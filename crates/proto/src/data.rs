@@ -18,6 +18,8 @@ pub trait Parcel: Sized {
     fn encode_with(&self, segments: &[Segment], out: &mut Vec<u8>) -> Result<(), Error>;
     fn payloads(&mut self) -> impl Iterator<Item = &mut Bytes>;
     fn any_payload(&self, test: impl Fn(&Bytes) -> bool) -> bool;
+    /// The payload, if there is just one.
+    fn only_payload(&self) -> Option<&Bytes>;
     /// The same as several messages, each with one payload.
     fn apart(&self) -> Vec<(Self, Bytes)>;
 }
@@ -41,6 +43,13 @@ impl Parcel for ToSlot {
 
     fn any_payload(&self, test: impl Fn(&Bytes) -> bool) -> bool {
         matches!(self, ToSlot::Run { calls, .. } if calls.iter().any(|call| test(&call.payload)))
+    }
+
+    fn only_payload(&self) -> Option<&Bytes> {
+        match self {
+            ToSlot::Run { calls, .. } if calls.len() == 1 => calls.first().map(|call| &call.payload),
+            _ => None,
+        }
     }
 
     fn apart(&self) -> Vec<(ToSlot, Bytes)> {
@@ -70,6 +79,15 @@ impl Parcel for FromSlot {
 
     fn any_payload(&self, test: impl Fn(&Bytes) -> bool) -> bool {
         matches!(self, FromSlot::Replies { replies, .. } if replies.iter().any(|reply| test(&reply.payload)))
+    }
+
+    fn only_payload(&self) -> Option<&Bytes> {
+        match self {
+            FromSlot::Replies { replies, .. } if replies.len() == 1 => {
+                replies.first().map(|reply| &reply.payload)
+            }
+            _ => None,
+        }
     }
 
     fn apart(&self) -> Vec<(FromSlot, Bytes)> {

@@ -9,18 +9,17 @@
 //!   is not stopped halfway.
 //! * AR-3: what is short arrives as an array with memory of its own; what is long, over the memory it has come in.
 
-use crate::buffers::{self, Source};
-use crate::ndarray::{Numpy, Type};
+use crate::buffers::{Memory, Source};
+use crate::ndarray::Numpy;
 use crate::scalar::{
     self, BYTEARRAY8, BYTES8, MARK, NEXT_BUFFER, READONLY_BUFFER, REDUCE, SHORT_STRING, TUPLE,
 };
-use paceline_net::segments::{APART, LARGE, Part, parts_of};
+use paceline_net::segments::{APART, LARGE, Part, Parts, parts_of};
 use paceline_proto::parts::MOST;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyTuple};
 use std::sync::Arc;
 
 /// `numpy.ndarray`, and the beginning of its arguments.
@@ -67,7 +66,7 @@ pub fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, beside: &mut Vec<Sourc
 /// The buffers that have come beside a pickle, in turn.
 pub struct Beside<'a> {
     payload: &'a [u8],
-    parts: Option<Arc<Vec<Arc<Part>>>>,
+    parts: Option<Arc<Parts>>,
     next: usize,
 }
 
@@ -95,82 +94,40 @@ pub fn is_next(rest: &[u8]) -> bool {
 /// The array that begins here, if it was written as above.
 pub fn read<'py>(py: Python<'py>, rest: &mut &[u8], beside: &mut Beside<'_>) -> Option<Bound<'py, PyAny>> {
     *rest = rest.strip_prefix(NDARRAY)?.strip_prefix(&[MARK])?;
-    let shape = read_shape(py, rest)?;
+    let mut shape = [0; DIMENSIONS];
+    let mut count = 0;
+    while *rest.first()? != TUPLE {
+        *shape.get_mut(count)? = scalar::read_number(rest)? as ffi::Py_ssize_t;
+        count += 1;
+    }
+    *rest = &rest[1..];
+    let shape = &shape[..count];
     let [_, length] = scalar::take::<2>(rest).filter(|[code, _]| *code == SHORT_STRING)?;
     let name = scalar::take_bytes(rest, usize::from(length))?;
     let numpy = Numpy::imported(py)?;
-    let kind = numpy.types.iter().find(|one| one.name.as_bytes() == name)?;
+    let kind = numpy.kind(name)?;
     let code = scalar::take::<1>(rest)?[0];
-    let readonly = code == BYTES8 || code == NEXT_BUFFER && rest.first() == Some(&READONLY_BUFFER);
     let array = match code {
         NEXT_BUFFER => {
+            let readonly = rest.first() == Some(&READONLY_BUFFER);
             *rest = &rest[usize::from(readonly)..];
-            let part = beside.next()?;
-            if part.len() >= LARGE {
-                over(numpy, &shape, kind, &buffers::object(py, part, readonly).ok()?)?
-            } else {
-                let (array, begin) = numpy.array(py, &shape, kind, part.len())?;
-                // SAFETY: the array has as many bytes, and is known to nobody else.
-                unsafe { part.copy_to(begin) };
-                only_to_read(array, readonly)?
-            }
+            let memory = Bound::new(py, Memory::of(beside.next()?)).ok()?;
+            let place = memory.get().place();
+            numpy.over(shape, kind, place, memory.into_any(), readonly)?
         }
         BYTEARRAY8 | BYTES8 => {
             let bytes = long(rest)?;
-            let (array, begin) = numpy.array(py, &shape, kind, bytes.len())?;
-            // SAFETY: as above.
+            let (array, begin) = numpy.array(py, shape, kind, bytes.len())?;
+            // SAFETY: the array has as many bytes, and is known to nobody else.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), begin, bytes.len()) };
-            only_to_read(array, readonly)?
+            if code == BYTES8 {
+                array.call_method1(intern!(py, "setflags"), (false,)).ok()?;
+            }
+            array
         }
         _ => return None,
     };
     (scalar::take::<2>(rest)? == [TUPLE, REDUCE]).then_some(array)
-}
-
-/// What numpy takes for a shape: a number is the shape of one dimension.
-fn read_shape<'py>(py: Python<'py>, rest: &mut &[u8]) -> Option<Bound<'py, PyAny>> {
-    let mut shape = Vec::new();
-    while *rest.first()? != TUPLE {
-        if shape.len() == DIMENSIONS {
-            return None;
-        }
-        let size = scalar::read_scalar(py, rest)?;
-        if shape.is_empty() && rest.first() == Some(&TUPLE) && size.is_exact_instance_of::<PyInt>() {
-            *rest = &rest[1..];
-            return Some(size);
-        }
-        shape.push(size);
-    }
-    *rest = &rest[1..];
-    Some(PyTuple::new(py, shape).ok()?.into_any())
-}
-
-/// An array over the memory of something.
-fn over<'py>(
-    numpy: &Numpy,
-    shape: &Bound<'py, PyAny>,
-    kind: &Type,
-    buffer: &Bound<'py, PyAny>,
-) -> Option<Bound<'py, PyAny>> {
-    // SAFETY: live objects, and the list of arguments ends with null.
-    let array = unsafe {
-        let array = ffi::PyObject_CallFunctionObjArgs(
-            numpy.ndarray.as_ptr(),
-            shape.as_ptr(),
-            kind.dtype.as_ptr(),
-            buffer.as_ptr(),
-            std::ptr::null_mut::<ffi::PyObject>(),
-        );
-        Bound::from_owned_ptr_or_err(buffer.py(), array)
-    };
-    array.ok()
-}
-
-fn only_to_read(array: Bound<'_, PyAny>, readonly: bool) -> Option<Bound<'_, PyAny>> {
-    if readonly {
-        array.call_method1(intern!(array.py(), "setflags"), (false,)).ok()?;
-    }
-    Some(array)
 }
 
 fn long<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {

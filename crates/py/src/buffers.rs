@@ -241,22 +241,33 @@ impl Source {
 }
 
 /// Copy buffers to where they are sent from.
-pub fn copy(py: Python<'_>, sources: &[Source]) -> Vec<Part> {
+pub fn copy(py: Python<'_>, sources: &[Source]) -> impl Iterator<Item = Part> {
     let worth_releasing = sources.iter().map(|source| source.bytes().len()).sum::<usize>() >= WORTH_RELEASING;
-    let one = |source: &Source| match source {
+    let one = move |source: &Source| match source {
         Source::Held(_) if worth_releasing => {
             let bytes = source.bytes();
             py.detach(|| Part::copy_of(bytes))
         }
         source => Part::copy_of(source.bytes()),
     };
-    sources.iter().map(one).collect()
+    sources.iter().map(one)
 }
 
 /// A large buffer that has come.
 #[pyclass(frozen, module = "paceline._native")]
 pub struct Memory {
     view: View,
+}
+
+impl Memory {
+    pub fn of(part: &Arc<Part>) -> Memory {
+        Memory { view: View::of(part) }
+    }
+
+    /// Where it is, and how long.
+    pub fn place(&self) -> (*mut u8, usize) {
+        (self.view.begin(), self.view.len())
+    }
 }
 
 #[pymethods]
@@ -275,7 +286,7 @@ impl Memory {
 
 /// A part of a payload as an object that has its memory.
 pub fn object<'py>(py: Python<'py>, part: &Arc<Part>, readonly: bool) -> PyResult<Bound<'py, PyAny>> {
-    let memory = Bound::new(py, Memory { view: View::of(part) })?.into_any();
+    let memory = Bound::new(py, Memory::of(part))?.into_any();
     if readonly { to_readonly(&memory) } else { Ok(memory) }
 }
 

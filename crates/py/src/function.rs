@@ -5,10 +5,9 @@ use crate::guest::Visit;
 use crate::makers::Made;
 use crate::map::{self, Results};
 use crate::outcome::{self, Of};
-use crate::references::Plain;
 use crate::wire::Wire;
 use crate::{references, room, waiting};
-use paceline::{Bytes, RetryOn, Session, Shape, Submission, Waiter, Within};
+use paceline::{Bytes, Payload, RetryOn, Session, Shape, Submission, Waiter, Within};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::sync::Arc;
@@ -82,24 +81,21 @@ impl Terms {
 }
 
 impl Function {
-    /// The bytes of a call, and what is to be remembered of it.
+    /// What a call carries, and what is to be remembered of it.
     fn encode(
         &self,
         args: &Bound<'_, PyTuple>,
         kwargs: &Bound<'_, PyDict>,
-    ) -> PyResult<(Bytes, Option<Box<Made>>)> {
+    ) -> PyResult<(Payload, Option<Box<Made>>)> {
         if !self.remembers {
-            return Ok((self.payload(args, kwargs)?, None));
+            return Ok((references::placed(&self.session, self.bytes(args, kwargs)?), None));
         }
-        let (payload, plain) = references::noting(|| self.payload(args, kwargs))?;
-        Ok((payload, Some(self.made(plain))))
+        let (bytes, plain) = references::noting(|| self.bytes(args, kwargs))?;
+        let made = Made { submission: self.submission, plain, name: self.name.clone(), wire: self.wire };
+        Ok((references::placed(&self.session, bytes), Some(Box::new(made))))
     }
 
-    pub fn made(&self, plain: Plain) -> Box<Made> {
-        Box::new(Made { submission: self.submission, plain, name: self.name.clone(), wire: self.wire })
-    }
-
-    fn payload(&self, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Bytes> {
+    fn bytes(&self, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Bytes> {
         match self.visit {
             None => self.wire.call(args, Some(kwargs)),
             Some(_) => references::visiting(|| self.wire.call(args, Some(kwargs))),

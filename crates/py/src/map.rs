@@ -12,8 +12,7 @@ use crate::outcome::{self, Of};
 use crate::references::{self, Plain};
 use crate::waiting;
 use crate::wire::Wire;
-use bytes::Bytes;
-use paceline::{Batch, Lost, LostCause, Outcome, Session, Submission, TaskId, Ticket};
+use paceline::{Batch, Bytes, Lost, LostCause, Outcome, Payload, Session, Submission, TaskId, Ticket};
 use paceline_proto::parts::carried;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -108,7 +107,7 @@ impl Feeder {
         count: usize,
     ) -> PyResult<()> {
         let mut payloads = Vec::with_capacity(count);
-        let result = self.encode(py, count, &mut payloads);
+        let result = self.encode(py, session, count, &mut payloads);
         let first = self.fed;
         self.fed += payloads.len() as u32;
         if !payloads.is_empty() {
@@ -121,7 +120,13 @@ impl Feeder {
         result
     }
 
-    fn encode(&mut self, py: Python<'_>, count: usize, payloads: &mut Vec<Bytes>) -> PyResult<()> {
+    fn encode(
+        &mut self,
+        py: Python<'_>,
+        session: &Session,
+        count: usize,
+        payloads: &mut Vec<Payload>,
+    ) -> PyResult<()> {
         let mut items = self.items.bind(py).clone();
         let mut bytes = 0;
         while payloads.len() < count && bytes < FEED_BYTES {
@@ -130,7 +135,7 @@ impl Feeder {
                 let (item, wire, star) = (item?, self.wire, self.star);
                 let payload = self.payload(self.fed + payloads.len() as u32, || wire.item(&item, star))?;
                 bytes += carried(&payload);
-                payloads.push(payload);
+                payloads.push(references::placed(session, payload));
                 continue;
             }
             let chunk = PyList::empty(py);
@@ -143,7 +148,7 @@ impl Feeder {
             let (wire, star) = (self.wire, self.star);
             let payload = self.payload(self.fed + payloads.len() as u32, || wire.chunk(&chunk, star))?;
             bytes += carried(&payload);
-            payloads.push(payload);
+            payloads.push(references::placed(session, payload));
             if let Some(kept) = &mut self.kept {
                 kept.push_back(chunk.unbind());
             }

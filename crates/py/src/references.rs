@@ -9,6 +9,7 @@
 use crate::{objects, slot};
 use bytes::Bytes;
 use paceline::objects::Held;
+use paceline::{Payload, Session};
 use paceline_proto::{ObjectId, PinId};
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
@@ -44,6 +45,8 @@ thread_local! {
     /// What the last bytes were before references were put to them, and to what, if somebody wants to know.
     static NOTED: RefCell<Option<Option<Plain>>> = const { RefCell::new(None) };
     static FOUND: RefCell<Vec<Found>> = const { RefCell::new(Vec::new()) };
+    /// What the bytes at this address refer to, which were built last of all that refer to something.
+    static OBJECTS: RefCell<(usize, Vec<ObjectId>)> = const { RefCell::new((0, Vec::new())) };
 }
 
 /// What this thread pickles just now.
@@ -185,11 +188,24 @@ pub fn noting(build: impl FnOnce() -> PyResult<Bytes>) -> PyResult<(Bytes, Plain
 }
 
 pub fn carry(bytes: Bytes, found: Vec<Found>) -> Bytes {
+    let objects: Vec<ObjectId> = found.iter().map(|found| found.held.reference().object).collect();
     NOTED.with_borrow_mut(|noted| {
         if let Some(place) = noted {
-            let inputs = found.iter().map(|found| found.held.reference().object).collect();
-            *place = Some(Plain { bytes: bytes.clone(), inputs });
+            *place = Some(Plain { bytes: bytes.clone(), inputs: objects.clone() });
         }
     });
-    Bytes::from_owner(Carried { bytes, _found: found })
+    let carried = Bytes::from_owner(Carried { bytes, _found: found });
+    OBJECTS.set((carried.as_ptr() as usize, objects));
+    carried
+}
+
+/// The arguments of a call that was just pickled in this thread, with where it had better run, if they refer to objects.
+#[inline]
+pub fn placed(session: &Session, bytes: Bytes) -> Payload {
+    if OBJECTS.with_borrow(|(at, _)| *at != bytes.as_ptr() as usize) {
+        return bytes.into();
+    }
+    let (_, objects) = OBJECTS.take();
+    let near = session.near(objects.into_iter());
+    Payload { bytes, near }
 }

@@ -254,18 +254,24 @@ impl<'a, 'py> Reader<'a, 'py> {
     }
 }
 
+/// A whole number of up to 64 bits.
+pub fn read_number(rest: &mut &[u8]) -> Option<i64> {
+    match take::<1>(rest)?[0] {
+        BININT1 => Some(i64::from(take::<1>(rest)?[0])),
+        BININT2 => Some(i64::from(u16::from_le_bytes(take(rest)?))),
+        BININT => Some(i64::from(i32::from_le_bytes(take(rest)?))),
+        LONG1 => (take::<1>(rest)? == [8]).then_some(i64::from_le_bytes(take(rest)?)),
+        _ => None,
+    }
+}
+
 pub fn read_scalar<'py>(py: Python<'py>, rest: &mut &[u8]) -> Option<Bound<'py, PyAny>> {
     let (&code, after) = rest.split_first()?;
+    if matches!(code, BININT1 | BININT2 | BININT | LONG1) {
+        return read_number(rest).map(|number| int(py, number));
+    }
     *rest = after;
     match code {
-        BININT1 => Some(int(py, i64::from(take::<1>(rest)?[0]))),
-        BININT2 => Some(int(py, i64::from(u16::from_le_bytes(take(rest)?)))),
-        BININT => Some(int(py, i64::from(i32::from_le_bytes(take(rest)?)))),
-        LONG1 => {
-            let [length] = take::<1>(rest)?;
-            (length == 8).then_some(())?;
-            Some(int(py, i64::from_le_bytes(take(rest)?)))
-        }
         NONE => Some(py.None().into_bound(py)),
         TRUE => Some(PyBool::new(py, true).to_owned().into_any()),
         FALSE => Some(PyBool::new(py, false).to_owned().into_any()),

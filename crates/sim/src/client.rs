@@ -9,11 +9,11 @@ use crate::trace::{brief_from, brief_to};
 use crate::world::{Event as Happening, Machine, Sim};
 use bytes::Bytes;
 use paceline_core::Tick;
-use paceline_core::client::{Client, Effect, Event, LeaseKey, Outcome, Spec, Within, program_name};
+use paceline_core::client::{Client, Effect, Event, LeaseKey, Near, Outcome, Spec, Within, program_name};
 use paceline_proto::control::{ClientToHead, HeadToClient};
 use paceline_proto::data::{Call, Environment, FromSlot, ToSlot};
-use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, ProgramId, Shape, Start};
-use std::collections::{BTreeMap, HashMap};
+use paceline_proto::{ClientId, Death, FunctionId, LeaseId, LeaseSecret, NodeId, ProgramId, Shape, Start};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// How many functions a client has.
@@ -227,9 +227,10 @@ impl Sim {
             ClientToHead::Find { .. } => Repeat::Never,
             ClientToHead::Actor { .. } | ClientToHead::Visit { .. } => Repeat::AtOnce,
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
-            ClientToHead::Want { .. } | ClientToHead::Under { .. } | ClientToHead::Standing { .. } => {
-                Repeat::AtOnce
-            }
+            ClientToHead::Want { .. }
+            | ClientToHead::Near { .. }
+            | ClientToHead::Under { .. }
+            | ClientToHead::Standing { .. } => Repeat::AtOnce,
         };
         self.ledger.tally.broken_links += u64::from(matches!(message, ClientToHead::Broken { .. }));
         if !matches!(message, ClientToHead::Heartbeat { .. }) {
@@ -458,6 +459,7 @@ impl Sim {
     }
 
     pub(crate) fn submit_job(&mut self, client: usize, job: Job) -> usize {
+        let job = Job { near: self.near_of(&job), ..job };
         let slot = self.clients[client].slot.map(|process| &self.processes[process]);
         let parent = slot.and_then(|slot| slot.busy.as_ref()).map(|busy| busy.task);
         let root = self.root_of(client);
@@ -477,6 +479,10 @@ impl Sim {
                 (.., Some(actor)) => Within::Guest(self.actors[actor].id),
                 _ => Within::Any,
             },
+            near: job.near.map(|(one, other, patience)| {
+                let nodes: BTreeSet<NodeId> = [one, other].into();
+                Near { nodes: nodes.into_iter().collect(), patience }
+            }),
         };
         let now = self.now;
         let mut effects = Vec::new();

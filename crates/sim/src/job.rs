@@ -4,7 +4,7 @@ use crate::client::PROGRAMS;
 use crate::random::mix;
 use bytes::Bytes;
 use paceline_core::client::RetryOn;
-use paceline_proto::{Resources, Shape};
+use paceline_proto::{NodeId, Resources, Shape};
 use std::time::Duration;
 
 /// A task to submit. Built in the way of options: `Job::new().takes(ms(5)).cpus(2)`.
@@ -37,6 +37,8 @@ pub struct Job {
     pub(crate) actor: Option<usize>,
     /// The pool that it is for, by number; the shape is the pool's then.
     pub(crate) pool: Option<usize>,
+    /// It had better run on one of these nodes, and waits so long for a slot there while others have nothing to do.
+    pub(crate) near: Option<(NodeId, NodeId, Duration)>,
 }
 
 /// How a run ends that nothing disturbs.
@@ -76,6 +78,7 @@ impl Job {
             member: None,
             actor: None,
             pool: None,
+            near: None,
         }
     }
 
@@ -94,6 +97,11 @@ impl Job {
     /// A function of another program than the client's own.
     pub fn program(self, number: usize) -> Job {
         Job { shape: Shape { program: PROGRAMS.id(number), ..self.shape }, ..self }
+    }
+
+    /// It had better run on the node of this number, and waits so long for a slot there while others have nothing to do.
+    pub fn near(self, node: u64, patience: Duration) -> Job {
+        Job { near: Some((NodeId(node), NodeId(node), patience)), ..self }
     }
 
     pub fn priority(self, priority: i32) -> Job {

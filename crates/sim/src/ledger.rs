@@ -7,14 +7,18 @@
 //! * LG-4: a call that was given back never runs.
 //! * LG-5: a death is charged to the call that ran; three of them end a task, and no other task pays.
 //! * LG-7: a call of an actor runs once at most, and who is told that it has not begun may rely on it.
-//! * LG-6: first come, first served on one slot, within a client, a priority and a shape.
+//! * LG-6: first come, first served on one slot, within a client, a priority and a shape, among tasks that had better run on
+//!   the same node, and among those that run anywhere.
 
 use crate::job::{Fate, Job, argument, value};
 use crate::tally::Tally;
 use paceline_core::client::{LostCause, Outcome, TaskKey};
 use paceline_proto::data::{Call, Status};
-use paceline_proto::{Bytes, Death, DeathCause, LeaseId, OutOfMemory, Seq, TaskId};
+use paceline_proto::{Bytes, Death, DeathCause, LeaseId, NodeId, OutOfMemory, Seq, TaskId};
 use std::collections::{HashMap, HashSet};
+
+/// Where a task had better run, if that matters.
+type Nodes = Option<(NodeId, NodeId)>;
 
 /// The deaths that end a task.
 pub(crate) const POISON: u32 = 3;
@@ -79,7 +83,7 @@ pub(crate) struct Ledger {
     /// Leases whose slot was told something, and nothing has begun since that would show that it was heard.
     untried: HashSet<LeaseId>,
     /// The last task that began, by lease and priority.
-    last_begun: HashMap<(LeaseId, i32), TaskId>,
+    last_begun: HashMap<(LeaseId, i32, Nodes), TaskId>,
 }
 
 impl Ledger {
@@ -189,7 +193,8 @@ impl Ledger {
     pub fn check_order(&mut self, lease: LeaseId, task: usize, id: TaskId) {
         let entry = &self.entries[task];
         if entry.sent.len() == 1 {
-            let before = self.last_begun.insert((lease, entry.job.priority), id);
+            let near = entry.job.near.map(|(one, other, _)| (one.min(other), one.max(other)));
+            let before = self.last_begun.insert((lease, entry.job.priority, near), id);
             assert!(before.is_none_or(|before| before < id), "LG-6: {id:?} begins after {before:?}");
         }
     }

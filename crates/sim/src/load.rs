@@ -5,7 +5,7 @@ use crate::job::{Fate, Job};
 use crate::random::{Random, mix};
 use crate::world::{Event, Sim};
 use paceline_core::client::RetryOn;
-use paceline_proto::{Part, Resources, Shape};
+use paceline_proto::{NodeId, Part, Resources, Shape};
 use std::time::Duration;
 
 /// What the tasks of a run are like.
@@ -34,6 +34,8 @@ pub(crate) struct Load {
     most: usize,
     /// Share of actions that are about groups.
     groups: u64,
+    /// Share of tasks that had better run on one node.
+    pub near: u64,
     /// Share of actions that are about actors.
     pub actors: u64,
     /// Share of actions that are about pools.
@@ -87,6 +89,7 @@ impl Load {
             pause: Duration::from_micros(random.pick(&[100, 2_000, 50_000])),
             most: random.pick(&[3, 30, 150]),
             groups: random.pick(&[0, 0, 3, 20]),
+            near: 0,
             actors: 0,
             pools: 0,
         }
@@ -132,6 +135,7 @@ impl Load {
             member: None,
             pool: None,
             actor: None,
+            near: None,
         };
         // Those that kill, nest or have a deadline need the main thread, which is where deaths are charged.
         let plain = job.fate != Fate::Kills && job.levels == 0 && job.timeout.is_zero();
@@ -172,6 +176,19 @@ impl Sim {
             }
             self.submit_job(client, job);
         }
+    }
+
+    /// Where a task had better run. By its length, so that loads without it draw the numbers they always drew.
+    pub(crate) fn near_of(&self, job: &Job) -> Option<(NodeId, NodeId, Duration)> {
+        let placed = job.member.is_some() || job.pool.is_some() || job.actor.is_some();
+        if placed || job.near.is_some() {
+            return job.near.filter(|_| !placed);
+        }
+        let dice = mix(job.takes.as_nanos() as u64 ^ 0x6e656172);
+        // One node more than there are: it has gone.
+        let node = |dice: u64| NodeId(1 + dice % (self.nodes.len() as u64 + 1));
+        let patience = Duration::from_micros((dice >> 16) % 300_000);
+        (dice % 100 < self.load.near).then_some((node(dice >> 8), node(dice >> 40), patience))
     }
 
     fn cancel_some(&mut self, client: usize) {

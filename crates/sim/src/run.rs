@@ -67,6 +67,7 @@ impl Sim {
         sim.load = Load::random(&mut random);
         // Drawn apart, as below.
         sim.load.pools = Random::new(seed ^ 0x9au64 << 56).pick(&[0, 0, 5, 30]);
+        sim.load.near = Random::new(seed ^ 0x4eu64 << 56).pick(&[0, 0, 20, 80]);
         let mut plan = Plan::random(&mut random);
         // Drawn apart, so that a seed's cluster and faults are the same with and without.
         let mut apart = Random::new(seed ^ 0xd7u64 << 56);

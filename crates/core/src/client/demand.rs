@@ -5,7 +5,8 @@ use super::shapes::ShapeKey;
 use super::{Client, Effect, LeaseKey};
 use crate::Tick;
 use paceline_proto::control::ClientToHead;
-use paceline_proto::{LeaseId, Resources, Shape};
+use paceline_proto::{LeaseId, NodeId, Resources, Shape};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Longer than it takes to get calls back from a slot.
@@ -24,12 +25,34 @@ impl<Ticket: Clone> Client<Ticket> {
             return self.pool_demand(shape, out);
         }
         let tasks = u32::try_from(queue.len() + queue.in_flight).unwrap_or(u32::MAX).min(most);
-        if tasks > queue.wanted {
-            queue.wanted = tasks.checked_next_power_of_two().unwrap_or(most).min(most);
+        let needed = if queue.apart.is_empty() { 0 } else { self.near_demand(shape, out).min(most) };
+        let queue = &mut self.shapes[shape];
+        if tasks.max(needed) > queue.wanted {
+            let tasks = tasks.checked_next_power_of_two().unwrap_or(most);
+            queue.wanted = tasks.max(needed).max(queue.wanted).min(most);
             let count = queue.wanted;
             let shape = *self.shapes.shape(shape);
             out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
         }
+    }
+
+    /// Tell the head on which nodes leases are of most use, and say how many are needed so that there is one on each.
+    fn near_demand(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) -> u32 {
+        let queue = &mut self.shapes[shape];
+        let mut held: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for key in &queue.leases {
+            *held.entry(self.leases[key.0].node).or_default() += 1;
+        }
+        let count = |node: NodeId| held.get(&node).copied().unwrap_or(0);
+        let without = queue.apart.without(count);
+        // Those that are idle were granted elsewhere: where they are wanted there may be no room.
+        let more = if queue.idle.len() <= without { without } else { 0 };
+        let needed = u32::try_from(queue.leases.len() + more).unwrap_or(u32::MAX);
+        if let Some(nodes) = queue.apart.news(count) {
+            let shape = *self.shapes.shape(shape);
+            out.push(Effect::ToHead(ClientToHead::Near { shape, nodes }));
+        }
+        needed
     }
 
     /// A lease may have become idle: see that it is given back in time.
@@ -40,7 +63,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         let keep = self.keep_idle(lease.shape);
         let unused = !self.asks_back(lease.shape) && (keep.is_zero() || self.waits_for_room(lease.shape));
-        let in_the_way = lease.recalled || unused;
+        let in_the_way = lease.recalled || unused && !self.may_be_used(key);
         if in_the_way && !self.is_expected(key) && !self.is_needed_alone(key) {
             self.release(key, out);
         } else {
@@ -66,6 +89,12 @@ impl<Ticket: Clone> Client<Ticket> {
     fn is_expected(&self, key: LeaseKey) -> bool {
         let lease = &self.leases[key.0];
         lease.is_opening() && self.shapes[lease.shape].len() > 0
+    }
+
+    /// Tasks wait for another node, and it takes them if they wait too long.
+    fn may_be_used(&self, key: LeaseKey) -> bool {
+        let lease = &self.leases[key.0];
+        !self.shapes[lease.shape].apart.is_empty() && lease.usable() && !lease.recalled
     }
 
     /// There is no head that could grant another, and calls of this shape may come back from a slot that is lost.
@@ -130,7 +159,7 @@ impl<Ticket: Clone> Client<Ticket> {
         for key in self.leases.iter().map(|(key, _)| LeaseKey(key)).collect::<Vec<_>>() {
             let lease = &self.leases[key.0];
             let alone = self.is_needed_alone(key) || self.shapes[lease.shape].is_kept();
-            if !lease.is_idle() || self.is_expected(key) || alone {
+            if !lease.is_idle() || self.is_expected(key) || self.may_be_used(key) || alone {
                 continue;
             }
             let until = lease.idle_since + self.keep_idle(lease.shape);

@@ -9,6 +9,7 @@ use crate::Tick;
 use paceline_proto::data::{Call, ToSlot};
 use paceline_proto::parts::carried;
 use paceline_proto::{Bytes, FunctionId, TaskId};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -31,8 +32,18 @@ impl<Ticket: Clone> Client<Ticket> {
     ) -> (TaskKey, TaskId) {
         let id = self.next_task;
         self.next_task = TaskId(id.0 + 1);
-        let Spec { function, payload, shape, mut retries, retry_on, timeout, mut priority, wait, within } =
-            spec;
+        let Spec {
+            function,
+            payload,
+            shape,
+            mut retries,
+            retry_on,
+            timeout,
+            mut priority,
+            wait,
+            within,
+            near,
+        } = spec;
         let queue = match within {
             Within::Any => Ok(self.shapes.key(&shape)),
             Within::Member(member) => self.member_queue(&shape, member),
@@ -67,7 +78,10 @@ impl<Ticket: Clone> Client<Ticket> {
             return (key, id);
         }
         self.waiting.add(carried(&self.tasks[key.0].payload));
-        self.shapes[shape].push(key, priority);
+        match near.filter(|_| within == Within::Any) {
+            Some(near) => self.shapes[shape].push_near((Reverse(priority), id), key, near),
+            None => self.shapes[shape].push(key, priority),
+        }
         self.fill(now, shape, out);
         if self.head.is_lost() && !self.goes_on_alone(shape) {
             self.end_waiting(shape, out);
@@ -164,7 +178,7 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     fn send_tasks(&mut self, now: Tick, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
-        while let Some((key, was_idle)) = self.next_lease(shape) {
+        while let Some((key, was_idle)) = self.next_lease(now, shape) {
             let room = self.share_of_one(shape);
             let mut sent = 0;
             while sent < room && self.send_one(now, shape, key) {
@@ -175,10 +189,16 @@ impl<Ticket: Clone> Client<Ticket> {
                 out.push(Effect::Send { key, now: was_idle });
             }
         }
+        if !self.shapes[shape].apart.is_empty() {
+            self.note_idle_elsewhere(now, shape, out);
+        }
     }
 
     /// A lease that may take a task: an idle one first, else one at work. It is taken out of its list.
-    fn next_lease(&mut self, shape: ShapeKey) -> Option<(LeaseKey, bool)> {
+    fn next_lease(&mut self, now: Tick, shape: ShapeKey) -> Option<(LeaseKey, bool)> {
+        if !self.shapes[shape].apart.is_empty() {
+            return self.next_lease_by_node(now, shape);
+        }
         let queue = &mut self.shapes[shape];
         let first = queue.front()?;
         if self.tasks[first.0].id > queue.barrier {
@@ -226,15 +246,21 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     fn send_one(&mut self, now: Tick, shape: ShapeKey, key: LeaseKey) -> bool {
+        let Some((task_key, near)) = self.turn(now, shape, key) else { return false };
         let queue = &mut self.shapes[shape];
-        let Some(task_key) = queue.front() else { return false };
         let task = &mut self.tasks[task_key.0];
         let lease = &mut self.leases[key.0];
         let expected = expected(&self.config, &self.functions, task);
         if task.id > queue.barrier || !lease.accepts(&self.config, expected) {
             return false;
         }
-        queue.pop();
+        match near {
+            None => queue.pop(),
+            Some(nodes) => queue.pop_near(&nodes),
+        };
+        if !queue.apart.is_empty() {
+            queue.apart.goes_past(now, lease.node, (Reverse(task.priority), task.id));
+        }
         self.waiting.remove(carried(&task.payload));
         if lease.calls_left != u32::MAX {
             lease.calls_left -= 1;
@@ -310,7 +336,11 @@ impl<Ticket: Clone> Client<Ticket> {
 
 /// How long a task will run, if that is known. One that killed a slot counts as long, so that it goes to an idle slot:
 /// should it kill again, no other's unsent result dies with it.
-fn expected<Ticket>(config: &Config, functions: &Functions, task: &Task<Ticket>) -> Option<Duration> {
+pub(super) fn expected<Ticket>(
+    config: &Config,
+    functions: &Functions,
+    task: &Task<Ticket>,
+) -> Option<Duration> {
     let killed = task.charges.as_ref().is_some_and(|charges| !charges.is_empty());
     if killed { Some(config.long_task) } else { functions.estimate(task.function) }
 }

@@ -31,6 +31,8 @@ pub enum TaskPlace {
         wanted: u32,
         /// What the head has said of it.
         why: String,
+        /// The nodes that it waits for, for a while, because what it needs is there.
+        near: Vec<NodeId>,
         /// Its group, if that is not whole: how many members are there, and how many there will be.
         group: Option<(usize, usize)>,
         /// There is no link to the head.
@@ -76,6 +78,7 @@ impl<Ticket: Clone> Client<Ticket> {
                 busy: queue.busy,
                 wanted: queue.wanted,
                 why: queue.waits_for.clone(),
+                near: queue.apart.nodes_of(TaskKey(key)),
                 group: self.group_so_far(task.shape),
                 alone: !self.head.is_up(),
             },

@@ -7,7 +7,8 @@
 //! * CL-2: a task is in one place: the queue of its shape, or in flight on one lease.
 //! * CL-3: a call that was sent goes elsewhere only after its slot gave it back or is known dead.
 //! * CL-4: a death is charged to the one call that ran; calls not begun are sent again for free.
-//! * CL-5: first come, first served within one priority and shape.
+//! * CL-5: first come, first served within one priority and shape, but for tasks that had better run on one node
+//!   ([`apart`] says how far others may go past them).
 //! * CL-7: each queue knows how many of its leases are busy, and which have calls ahead.
 //! * CL-6: a function's bytes go to a slot once, before the first call that names it.
 //!
@@ -17,6 +18,7 @@
 //! (leases whose slots have state of their own), [`guests`] (actors of others, and actors that others call),
 //! [`here`] (tasks that run in the client itself), [`programs`] (slots of other programs than the client's own).
 
+mod apart;
 mod deaths;
 mod demand;
 mod dispatch;
@@ -50,7 +52,7 @@ pub use pool::{HistoryFull, PoolId, PoolSpec, Standing};
 pub use programs::name as program_name;
 pub use room::Waiting;
 pub use task::{
-    ActorDied, ActorGone, Charge, GroupLost, Lost, LostCause, NoRoom, NotStarted, Outcome, PoolBroken,
+    ActorDied, ActorGone, Charge, GroupLost, Lost, LostCause, Near, NoRoom, NotStarted, Outcome, PoolBroken,
     RetryOn, Spec, TaskKey, Unplaceable, Within,
 };
 
@@ -303,6 +305,9 @@ impl<Ticket: Clone> Client<Ticket> {
                 self.release_dry(shape, out);
                 self.pool_changed(shape, out);
             }
+            if !self.shapes[shape].apart.is_empty() {
+                self.fill(now, shape, out);
+            }
             self.balance(now, shape, out);
         }
         self.release_idle(now, out);
@@ -423,6 +428,7 @@ impl<Ticket: Clone> Client<Ticket> {
         if waiting != self.waiting {
             return Err(format!("RM-1: {waiting:?} wait, not {:?}", self.waiting));
         }
+        self.shapes.iter().try_for_each(|(_, _, queue)| queue.apart.check())?;
         for tasks in self.shapes.iter().flat_map(|(_, _, queue)| queue.by_priority()) {
             if !tasks.iter().is_sorted_by_key(|key| self.tasks[key.0].id) {
                 return Err("CL-5: tasks are queued out of order".into());

@@ -1,7 +1,9 @@
 //! The tasks of one shape that wait for a slot, and the leases of that shape that can take some.
 
+use super::apart::{Apart, Nodes, Turn};
 use super::lease::Lease;
 use super::shapes::ShapeKey;
+use super::task::Near;
 use super::{LeaseKey, TaskKey};
 use paceline_proto::TaskId;
 use std::cmp::Reverse;
@@ -10,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(super) struct Queue {
     waiting: Priorities,
     length: usize,
+    /// Tasks that had better run on one node.
+    pub apart: Apart,
     /// Leases with nothing in flight; the one used last is taken first, for its slot is still awake.
     pub idle: Vec<LeaseKey>,
     /// Leases at work whose window may have room, taken in turn. May name one that is full or idle by now.
@@ -59,6 +63,7 @@ impl Default for Queue {
         Queue {
             waiting: Priorities::default(),
             length: 0,
+            apart: Apart::default(),
             idle: Vec::new(),
             open: VecDeque::new(),
             leases: Vec::new(),
@@ -135,6 +140,12 @@ impl Queue {
         self.waiting.of(priority).push_back(task);
     }
 
+    /// A task that had better run on one node.
+    pub fn push_near(&mut self, turn: Turn, task: TaskKey, near: Near) {
+        self.length += 1;
+        self.apart.push(turn, task, near);
+    }
+
     /// A task that was out already goes where it was: before all that came later.
     pub fn put_back(&mut self, task: TaskKey, priority: i32, came_before: impl Fn(TaskKey) -> bool) {
         self.length += 1;
@@ -143,16 +154,30 @@ impl Queue {
         tasks.insert(place, task);
     }
 
+    /// The first of those that run anywhere.
     pub fn front(&mut self) -> Option<TaskKey> {
         let first = self.waiting.first()?;
         self.waiting.of(first).front().copied()
     }
 
+    /// The first of those that run anywhere; if there is none, one that had rather run on some node.
     pub fn pop(&mut self) -> Option<TaskKey> {
-        let first = self.waiting.first()?;
-        let task = self.waiting.of(first).pop_front();
-        self.waiting.drop_if_empty(first);
-        self.length -= 1;
+        let task = match self.waiting.first() {
+            Some(first) => {
+                let task = self.waiting.of(first).pop_front();
+                self.waiting.drop_if_empty(first);
+                task
+            }
+            None => self.apart.pop(),
+        };
+        self.length -= usize::from(task.is_some());
+        task
+    }
+
+    /// The first of those that had rather run on these nodes goes to a slot, there or elsewhere.
+    pub fn pop_near(&mut self, nodes: &Nodes) -> Option<TaskKey> {
+        let task = self.apart.pop_of(nodes);
+        self.length -= usize::from(task.is_some());
         task
     }
 
@@ -165,7 +190,9 @@ impl Queue {
             self.length -= 1;
         }
         self.waiting.drop_if_empty(priority);
-        place.is_some()
+        let apart = place.is_none() && self.apart.remove(task);
+        self.length -= usize::from(apart);
+        place.is_some() || apart
     }
 
     /// Take all of these out that are here.
@@ -175,6 +202,7 @@ impl Queue {
             queue.retain(|task| !tasks.contains(task));
             !queue.is_empty()
         });
+        self.apart.remove_all(tasks);
         self.length = self.iter().count();
     }
 
@@ -187,7 +215,8 @@ impl Queue {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = TaskKey> + '_ {
-        self.waiting.ordinary.iter().chain(self.waiting.others.values().flatten()).copied()
+        let anywhere = self.waiting.ordinary.iter().chain(self.waiting.others.values().flatten()).copied();
+        anywhere.chain(self.apart.iter())
     }
 
     /// How many tasks go before this one.
@@ -196,7 +225,7 @@ impl Queue {
             self.waiting.others.iter().partition(|(Reverse(priority), _)| *priority > 0);
         let ordinary = std::iter::once(&self.waiting.ordinary);
         let queues = above.into_iter().map(|it| it.1).chain(ordinary).chain(below.into_iter().map(|it| it.1));
-        queues.flatten().position(|other| *other == task)
+        queues.flatten().position(|other| *other == task).or_else(|| self.apart.position(task))
     }
 
     /// The tasks of each priority, in their order.

@@ -27,6 +27,16 @@ pub struct Spec {
     /// How long it waits for a slot; zero for as long as it takes.
     pub wait: Duration,
     pub within: Within,
+    /// Where it had better run, if that makes a difference. Only for tasks that any lease of their shape takes.
+    pub near: Option<Near>,
+}
+
+/// The nodes that have most of what a task needs, and how long it is worth waiting for a slot there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Near {
+    /// In order, each once.
+    pub nodes: Arc<[NodeId]>,
+    pub patience: Duration,
 }
 
 /// Which leases of its shape a task is for.

@@ -4,11 +4,16 @@ use super::actors::Said;
 use super::{BEATS, Client, ClientLink, Effect, Head, LeaseState, LinkEnd, Want};
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Held, Met};
-use paceline_proto::{ClientId, CustomName, LeaseId, PlacementId, ProgramId, Rule, Shape, Start, StartError};
+use paceline_proto::{
+    ClientId, CustomName, LeaseId, NodeId, PlacementId, ProgramId, Rule, Shape, Start, StartError,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many names of custom resources are remembered.
 const MOST_NAMES: usize = 4096;
+/// So many nodes a client may prefer, for so many of its shapes.
+const MOST_NEAR: usize = 1024;
+const MOST_NEAR_SHAPES: usize = 1024;
 
 impl Head {
     pub(super) fn on_client(
@@ -34,6 +39,7 @@ impl Head {
             }
             ClientToHead::Program { program, start } => self.on_program(from, program, start),
             ClientToHead::Want { shape, count } => self.on_want(now, from, shape, count, out),
+            ClientToHead::Near { shape, nodes } => self.on_near(from, shape, nodes),
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),
             ClientToHead::Under { lease } => self.on_under(from, lease),
@@ -188,6 +194,7 @@ impl Head {
             && (shape.placement.is_any() || client.placements.contains_key(&shape.placement));
         if count == 0 || !known {
             client.wants.remove(&shape);
+            client.near.remove(&shape);
         } else {
             self.turns += 1;
             let fresh = Want { count: 0, order: self.turns, since: now, told: false };
@@ -207,6 +214,18 @@ impl Head {
         self.dirty = true;
     }
 
+    /// It may change where the next lease is granted, and nothing else.
+    fn on_near(&mut self, id: ClientId, shape: Shape, mut nodes: Vec<(NodeId, u32)>) {
+        let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) else { return };
+        nodes.truncate(MOST_NEAR);
+        let most = client.near.len() >= MOST_NEAR_SHAPES && !client.near.contains_key(&shape);
+        if nodes.is_empty() {
+            client.near.remove(&shape);
+        } else if !most {
+            client.near.insert(shape, nodes);
+        }
+    }
+
     fn on_release(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
         self.drop_claims(|lease, claim| *lease == id && claim.client == from);
         let Some(lease) = self.leases.get(&id) else { return };
@@ -224,6 +243,7 @@ impl Head {
             self.going.insert(id, last);
             client.link = ClientLink::Leaving;
             client.wants.clear();
+            client.near.clear();
             self.note_hunger(id);
         }
     }
@@ -263,6 +283,7 @@ impl Head {
         client.heard = None;
         // It says again what it wants when it comes back; meanwhile nothing new is for it.
         client.wants.clear();
+        client.near.clear();
         self.note_hunger(id);
         self.no_later_than(until);
     }
@@ -328,6 +349,7 @@ impl Client {
             weight: 1,
             priority: 0,
             wants: BTreeMap::new(),
+            near: BTreeMap::new(),
             leases: BTreeMap::new(),
             claimed: BTreeMap::new(),
             root: id,

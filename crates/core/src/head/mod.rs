@@ -208,6 +208,8 @@ struct Client {
     weight: u32,
     priority: i32,
     wants: BTreeMap<Shape, Want>,
+    /// Where leases of a shape are of most use to it, and how many.
+    near: BTreeMap<Shape, Vec<(NodeId, u32)>>,
     /// Its leases that are not yet ending.
     leases: BTreeMap<Shape, BTreeSet<LeaseId>>,
     /// How many more it says that it has, on nodes that have not reported yet.

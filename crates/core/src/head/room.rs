@@ -113,6 +113,21 @@ impl Head {
         best.map(|(_, Reverse(id), devices)| (id, devices))
     }
 
+    /// Room on one of the nodes where the client has most use for a lease.
+    fn near_room(&self, id: ClientId, shape: Shape, kept: &BTreeSet<NodeId>) -> Option<(NodeId, Devices)> {
+        let client = self.clients.get(&id)?;
+        let near = client.near.get(&shape)?;
+        let there = |node: NodeId| {
+            let leases = client.leases.get(&shape).into_iter().flatten();
+            leases.filter(|lease| self.leases.get(lease).is_some_and(|lease| lease.node == node)).count()
+        };
+        let mut fit = near.iter().filter(|(node, _)| self.takes_leases(*node) && !kept.contains(node));
+        fit.find_map(|&(node, count)| {
+            let devices = self.fits(node, id, shape)?;
+            (there(node) < count as usize).then_some((node, devices))
+        })
+    }
+
     /// How many leases a node has for what it is. Those that need nothing go by this, or all would go to one node.
     fn crowd(&self, id: NodeId) -> u64 {
         let node = &self.nodes[&id];
@@ -130,6 +145,9 @@ impl Head {
             let free = !kept.contains(&id);
             free.then(|| self.fits(id, client, shape)).flatten().map(|devices| (id, devices))
         };
+        if let Some(near) = self.near_room(client, shape, kept) {
+            return Some(near);
+        }
         let rule = self.rule(client, shape);
         let few = rule.and_then(|rule| {
             let labels = rule.labels.iter().map(|label| self.room.labels.get(label));

@@ -80,6 +80,7 @@ impl Store {
             Some(object) => {
                 object.copies.insert(link);
                 object.tree.serving.remove(&link);
+                self.tell_copies(id, out);
                 self.assign(now, id, out);
                 self.see_to(id, out);
                 self.on_found(now, id, out);

@@ -12,7 +12,8 @@
 //! In a cluster the owner has a store of its own, which decides how long its objects live and knows which nodes have copies
 //! (`copies.rs`), and who of them passes it on to whom (`tree.rs`). The store of a node is one of the processes there: it tells of the first reference on its node and of the
 //! end of the last, asks for the bytes that it lacks, once for all its slots, and lets go of them when it is told to
-//! (`far.rs`).
+//! (`far.rs`). Which nodes have copies is also told to the client that owns them, for its tasks run better there
+//! (`whereabouts.rs`).
 //!
 //! What is lost with a node that ends is made again by running its task again, where the owner knows that task (`makers.rs`).
 //!
@@ -31,6 +32,7 @@ mod makers;
 mod room;
 mod store;
 mod tree;
+mod whereabouts;
 
 pub use holder::Holder;
 pub use store::{Effect, Event, LinkId, Status, Store};

@@ -71,6 +71,12 @@ pub enum Effect {
     },
     /// The node at this link has room for the bytes of an object.
     Send(LinkId, ObjectId),
+    /// So many bytes of an object are on these nodes; none: it is nowhere else any more.
+    Whereabouts {
+        object: ObjectId,
+        size: u64,
+        nodes: Vec<NodeId>,
+    },
     /// Let go of the object.
     Discard(ObjectId),
     WakeAt(Tick),
@@ -97,7 +103,7 @@ pub(super) struct Object {
     pub place: Place,
     /// Processes that have a reference.
     pub holders: BTreeSet<LinkId>,
-    /// Processes that have the memory.
+    /// Processes that have the memory, or the file on disk.
     pub having: BTreeSet<LinkId>,
     /// References on their way, and objects that refer to it.
     pub pins: u32,
@@ -337,7 +343,10 @@ impl Store {
             ToStore::Node { owner, node, .. } => {
                 self.links.insert(link, Link { node: Some(node), ..Link::of(Some((owner, false))) });
             }
-            ToStore::Made { object, size, inside } => self.on_made(now, link, object, size, inside, out),
+            ToStore::Made { object, size, inside } => {
+                self.on_made(now, link, object, size, inside, out);
+                self.tell_copies(object, out);
+            }
             ToStore::Has { object } => self.on_has(now, link, object, out),
             ToStore::Send { object } => out.push(Effect::Send(link, object)),
             ToStore::Remember { object, inputs, bytes, again } => {
@@ -439,7 +448,7 @@ impl Store {
 
     pub(super) fn hand(&mut self, link: LinkId, number: u64, id: ObjectId, out: &mut Vec<Effect>) {
         let object = self.objects.get_mut(&id).expect("only what is here is handed on");
-        if object.place == Place::Memory {
+        if matches!(object.place, Place::Memory | Place::Disk) {
             object.having.insert(link);
         }
         out.push(Effect::Hand(link, number, id, object.size));
@@ -472,6 +481,7 @@ impl Store {
         let mut removed = Vec::new();
         while let Some(id) = next.pop() {
             let Some(object) = self.objects.remove(&id) else { continue };
+            Self::tell_end(id, &object, out);
             for &(link, number) in object.wanted.iter().chain(&object.tree.queue) {
                 out.push(Effect::To(link, FromStore::Missing { number, why: why.clone() }));
             }
@@ -529,8 +539,10 @@ impl Store {
         }
         let ids: Vec<ObjectId> = self.objects.keys().copied().collect();
         // Before anything is made again: what was only there is lost, too.
-        for object in self.objects.values_mut() {
-            object.copies.remove(&link);
+        for id in &ids {
+            if self.objects.get_mut(id).is_some_and(|object| object.copies.remove(&link)) {
+                self.tell_copies(*id, out);
+            }
         }
         for id in ids {
             let Some(object) = self.objects.get_mut(&id) else { continue };

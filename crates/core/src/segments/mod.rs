@@ -39,16 +39,14 @@ pub const KEEP: Duration = Duration::from_secs(10);
 const FIRST: u64 = 64 << 20;
 const LARGEST: u64 = 1 << 30;
 
-/// The same for buffers that are copied on arrival.
-const FIRST_COPIED: u64 = 4 << 20;
+/// The same for small buffers.
+const FIRST_SMALL: u64 = 4 << 20;
 
-/// What a receiver does with a range.
+/// What a segment is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Use {
-    /// It is copied on arrival.
-    Copied,
-    /// It is the buffer.
-    Mapped,
+    Small,
+    Large,
 }
 
 /// A segment, by a number that is never used again.
@@ -143,8 +141,8 @@ impl Arena {
         let open = |segment: &&Segment| !segment.closing && segment.usage == usage;
         let open = self.segments.values().filter(open).count().min(8);
         let first = match usage {
-            Use::Copied => FIRST_COPIED,
-            Use::Mapped => FIRST,
+            Use::Small => FIRST_SMALL,
+            Use::Large => FIRST,
         };
         whole_pages(length).max((first << open).min(LARGEST))
     }

@@ -56,7 +56,7 @@ impl World {
 
     fn write(&mut self, random: &mut Random) {
         let length = (1 + random.below(40)) * PAGE / 2;
-        let usage = if random.below(2) == 0 { Use::Copied } else { Use::Mapped };
+        let usage = if random.below(2) == 0 { Use::Small } else { Use::Large };
         let spot = self.arena.place(self.now, length, usage).or_else(|| {
             if self.sizes.len() > 70 {
                 return None;

@@ -1,4 +1,4 @@
-use super::Use::{Copied, Mapped};
+use super::Use::{Large, Small};
 use super::*;
 
 const NOW: Tick = Tick(0);
@@ -7,7 +7,7 @@ const B: LinkId = LinkId(2);
 
 fn arena(pages: u64) -> Arena {
     let mut arena = Arena::default();
-    arena.add(NOW, pages * PAGE, Mapped);
+    arena.add(NOW, pages * PAGE, Large);
     arena.open(A);
     arena.open(B);
     arena
@@ -26,15 +26,15 @@ fn effects(step: impl FnOnce(&mut Vec<Effect>)) -> Vec<Effect> {
 #[test]
 fn a_range_is_written_again_when_all_have_returned_it() {
     let mut arena = arena(2);
-    assert_eq!(arena.place(NOW, PAGE + 1, Mapped), Some(spot(0)));
+    assert_eq!(arena.place(NOW, PAGE + 1, Large), Some(spot(0)));
     assert_eq!(arena.lend(spot(0), A), Some(Lent::New));
     assert_eq!(arena.lend(spot(0), B), Some(Lent::New));
     let mut out = Vec::new();
     arena.release(NOW, spot(0), &mut out);
     assert!(arena.give_back(NOW, A, spot(0), false, &mut out));
-    assert_eq!(arena.place(NOW, 1, Mapped), None, "SG-2");
+    assert_eq!(arena.place(NOW, 1, Large), None, "SG-2");
     assert!(arena.give_back(NOW, B, spot(0), false, &mut out));
-    assert_eq!(arena.place(NOW, 1, Mapped), Some(spot(0)), "SG-2");
+    assert_eq!(arena.place(NOW, 1, Large), Some(spot(0)), "SG-2");
     assert_eq!(out, []);
     arena.check().unwrap();
 }
@@ -43,7 +43,7 @@ fn a_range_is_written_again_when_all_have_returned_it() {
 fn what_was_retired_is_never_written_again() {
     let mut arena = arena(4);
     for page in 0..3 {
-        arena.place(NOW, 1, Mapped);
+        arena.place(NOW, 1, Large);
         arena.lend(spot(page), A).unwrap();
     }
     let out = effects(|out| {
@@ -51,7 +51,7 @@ fn what_was_retired_is_never_written_again() {
         arena.give_back(NOW, A, spot(0), true, out);
     });
     assert_eq!(out, []);
-    assert_eq!(arena.place(NOW, 1, Mapped), None, "SG-3");
+    assert_eq!(arena.place(NOW, 1, Large), None, "SG-3");
     let out = effects(|out| {
         arena.release(NOW, spot(1), out);
         arena.release(NOW, spot(2), out);
@@ -64,7 +64,7 @@ fn what_was_retired_is_never_written_again() {
 #[test]
 fn a_link_that_ends_retires_what_it_held() {
     let mut arena = arena(1);
-    arena.place(NOW, 1, Mapped);
+    arena.place(NOW, 1, Large);
     arena.lend(spot(0), A).unwrap();
     arena.lend(spot(0), B).unwrap();
     let mut out = Vec::new();
@@ -78,7 +78,7 @@ fn a_link_that_ends_retires_what_it_held() {
 #[test]
 fn a_link_is_not_lent_the_same_twice() {
     let mut arena = arena(1);
-    arena.place(NOW, 1, Mapped);
+    arena.place(NOW, 1, Large);
     assert_eq!(arena.lend(spot(0), A), Some(Lent::New));
     assert_eq!(arena.lend(spot(0), A), None, "SG-4");
     assert!(arena.give_back(NOW, A, spot(0), false, &mut Vec::new()));
@@ -91,8 +91,8 @@ fn a_link_knows_so_many_segments() {
     let mut arena = Arena::default();
     arena.open(A);
     for number in 0..=MOST_KNOWN as u32 {
-        arena.add(NOW, PAGE, Mapped);
-        let spot = arena.place(NOW, PAGE, Mapped).unwrap();
+        arena.add(NOW, PAGE, Large);
+        let spot = arena.place(NOW, PAGE, Large).unwrap();
         assert_eq!(arena.lend(spot, A).is_some(), number < MOST_KNOWN as u32, "SG-5");
     }
     arena.check().unwrap();
@@ -101,7 +101,7 @@ fn a_link_knows_so_many_segments() {
 #[test]
 fn what_is_not_used_goes() {
     let mut arena = arena(1);
-    arena.place(NOW, 1, Mapped);
+    arena.place(NOW, 1, Large);
     arena.lend(spot(0), A).unwrap();
     let mut out = Vec::new();
     arena.release(NOW, spot(0), &mut out);
@@ -115,24 +115,24 @@ fn what_is_not_used_goes() {
 #[test]
 fn segments_grow() {
     let mut arena = Arena::default();
-    assert_eq!(arena.next_size(1, Mapped), FIRST);
-    assert_eq!(arena.next_size(3 * LARGEST + 1, Mapped), 3 * LARGEST + PAGE);
+    assert_eq!(arena.next_size(1, Large), FIRST);
+    assert_eq!(arena.next_size(3 * LARGEST + 1, Large), 3 * LARGEST + PAGE);
     for _ in 0..10 {
-        arena.add(NOW, arena.next_size(1, Mapped), Mapped);
+        arena.add(NOW, arena.next_size(1, Large), Large);
     }
-    assert_eq!(arena.next_size(1, Mapped), LARGEST);
+    assert_eq!(arena.next_size(1, Large), LARGEST);
 }
 
 #[test]
 fn small_ones_are_never_in_the_way() {
     let mut arena = arena(FIRST / PAGE);
-    assert_eq!(arena.place(NOW, PAGE, Copied), None, "SG-7");
-    let size = arena.next_size(PAGE, Copied);
-    assert_eq!(size, FIRST_COPIED);
-    let segment = arena.add(NOW, size, Copied);
-    assert_eq!(arena.place(NOW, PAGE, Copied), Some(Spot { segment, offset: 0 }), "SG-7");
-    assert_eq!(arena.place(NOW, FIRST, Mapped), Some(spot(0)), "SG-7");
-    assert_eq!(arena.place(NOW, PAGE, Mapped), None, "SG-7");
+    assert_eq!(arena.place(NOW, PAGE, Small), None, "SG-7");
+    let size = arena.next_size(PAGE, Small);
+    assert_eq!(size, FIRST_SMALL);
+    let segment = arena.add(NOW, size, Small);
+    assert_eq!(arena.place(NOW, PAGE, Small), Some(Spot { segment, offset: 0 }), "SG-7");
+    assert_eq!(arena.place(NOW, FIRST, Large), Some(spot(0)), "SG-7");
+    assert_eq!(arena.place(NOW, PAGE, Large), None, "SG-7");
     arena.check().unwrap();
 }
 

@@ -11,6 +11,7 @@ use paceline_proto::frame::{INLINE, Segment};
 use paceline_proto::lending::Lending;
 use paceline_proto::parts;
 use rustix::fd::{AsFd, OwnedFd};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -130,7 +131,7 @@ impl Exchange {
             return Err(WRONG);
         }
         let mut inline = inline.into_iter();
-        let mut parts = Vec::with_capacity(entries.len());
+        let mut parts = SmallVec::<[Part; 1]>::with_capacity(entries.len());
         for entry in entries {
             parts.push(match entry.flags & INLINE {
                 0 => exchange.ok_or(WRONG)?.range(entry)?,

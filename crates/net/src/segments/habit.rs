@@ -1,28 +1,30 @@
 //! What becomes of large buffers that arrive: whether they are mostly overwritten.
 //!
-//! A page of a copy-on-write mapping that is written costs several times as much as one of a plain copy into large pages.
-//! So it is looked at, when a large range is returned, whether its pages were written. After one that was, those that come
-//! next are copied as they are taken. That a copy was written to shows if it holds something else afterwards; if a number of
-//! them do not, one is mapped again, to see. Each user of buffers, such as a function, has habits of its own.
+//! A page of a copy-on-write mapping that is written costs several times as much as one of a plain copy into large pages,
+//! or into memory that is used again. So it is looked at, when a range is returned, whether its pages were written. After one
+//! that was, those that come next are copied as they are taken. That a large copy was written to shows if it holds something
+//! else afterwards; if a number of them do not, one is mapped again, to see. Each user of buffers, such as a function, has
+//! habits of its own.
 
-use crate::kept::Kept;
+use super::LARGE;
+use super::pages::Pages;
 use parking_lot::Mutex;
-use rustix::fd::AsFd;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// Only of these is it worth to know: smaller ones have no large pages.
+/// Copies from here on are made of large pages.
 pub(super) const WORTH: usize = 4 << 20;
+
+/// Whether copying is worth while: where there are neither large pages nor a heap with memory to use again it is not.
+fn is_worth_copying(length: usize) -> bool {
+    !(LARGE..WORTH).contains(&length)
+}
 
 /// Pages that are looked at.
 const SAMPLES: usize = 8;
 /// After so many copies of which nobody knows whether they were written to, one is mapped.
 const DOUBT: u32 = 15;
-
-/// What the kernel says of a page.
-const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
-const OF_A_FILE: u64 = 1 << 61;
 
 /// Of more users than this nothing is remembered.
 const USERS: usize = 1024;
@@ -48,13 +50,13 @@ impl User {
 pub(super) struct Habits {
     /// Those who have overwritten what was mapped last, and how many copies they got since it was known that they do.
     overwrite: Mutex<HashMap<User, u32>>,
-    pages: OnceLock<Option<Kept>>,
+    pages: OnceLock<Option<Pages>>,
 }
 
 impl Habits {
     /// Whether a buffer of this length is better copied at once.
     pub fn copies(&self, user: User, length: usize) -> bool {
-        if length < WORTH {
+        if !is_worth_copying(length) {
             return false;
         }
         let mut overwrite = self.overwrite.lock();
@@ -70,34 +72,26 @@ impl Habits {
         }
     }
 
-    /// A mapped range is about to be returned.
-    pub fn learn(&self, user: User, begin: *const u8, length: usize) {
-        if length < WORTH {
-            return;
+    /// A mapped range is about to be returned. Says whether anything of it was written, or may have been.
+    pub fn learn(&self, user: User, begin: *const u8, length: usize) -> bool {
+        let Some(pages) = self.pages.get_or_init(Pages::open) else { return true };
+        let written = pages.is_written(begin, length);
+        if is_worth_copying(length) {
+            let mostly = written && (length < WORTH || is_mostly_written(pages, begin, length));
+            let mut overwrite = self.overwrite.lock();
+            if !mostly {
+                overwrite.remove(&user);
+            } else if overwrite.len() < USERS || overwrite.contains_key(&user) {
+                overwrite.insert(user, 0);
+            }
         }
-        let step = length / SAMPLES;
-        let written = (0..SAMPLES).filter(|sample| self.is_written(begin as usize + sample * step)).count();
-        let mut overwrite = self.overwrite.lock();
-        if written <= SAMPLES / 2 {
-            overwrite.remove(&user);
-        } else if overwrite.len() < USERS || overwrite.contains_key(&user) {
-            overwrite.insert(user, 0);
-        }
+        written
     }
+}
 
-    /// Whether the page at this address is there and the process's own, not the segment's.
-    fn is_written(&self, address: usize) -> bool {
-        let open = || std::fs::File::open("/proc/self/pagemap").ok().map(|file| Kept::new(file.into()));
-        let Some(pages) = self.pages.get_or_init(open) else { return false };
-        let mut entry = [0; 8];
-        let place = (address / rustix::param::page_size() * 8) as u64;
-        if rustix::io::pread(pages.as_fd(), &mut entry, place) != Ok(8) {
-            return false;
-        }
-        let entry = u64::from_le_bytes(entry);
-        let (is_there, is_of_a_file) = ((entry & PRESENT_OR_SWAPPED) != 0, (entry & OF_A_FILE) != 0);
-        is_there && !is_of_a_file
-    }
+fn is_mostly_written(pages: &Pages, begin: *const u8, length: usize) -> bool {
+    let samples = (0..SAMPLES).map(|sample| begin.wrapping_add(sample * (length / SAMPLES)));
+    samples.filter(|sample| pages.is_written(*sample, 1)).count() > SAMPLES / 2
 }
 
 /// Some words of a buffer.
@@ -134,9 +128,9 @@ mod tests {
         for user in [reads, writes] {
             assert!(!habits.copies(user, WORTH));
         }
-        habits.learn(writes, memory.as_ptr(), WORTH);
+        assert!(habits.learn(writes, memory.as_ptr(), WORTH));
         assert!(habits.copies(writes, WORTH) && !habits.copies(reads, WORTH));
-        assert!(!habits.copies(writes, WORTH - 1));
+        assert!(!habits.copies(writes, WORTH - 1) && !habits.copies(writes, LARGE));
         let sampled = Sampled::of(&memory);
         assert!(!sampled.were_overwritten(&memory));
         memory.fill(2);

@@ -18,6 +18,7 @@ mod heap;
 mod keeper;
 mod memory;
 mod numbered;
+mod pages;
 mod part;
 mod store;
 mod wire;
@@ -27,17 +28,16 @@ pub(crate) use exchange::{Exchange, Outgoing, Told};
 pub(crate) use giving_up::{give_up, given_up};
 pub use habit::User;
 pub use part::{Part, View};
-pub use store::{flatten, parted, parts_of, unflatten};
+pub use store::{Parts, flatten, parted, parts_of, unflatten};
 pub use wire::Kick;
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Buffers from here on travel outside of payloads.
-pub const APART: usize = 16 << 10;
+pub const APART: usize = 8 << 10;
 
-/// Buffers from here on stay where they have arrived. Smaller ones are copied then, which takes less time than to have
-/// their pages put in order again.
+/// Buffers from here on have segments of their own.
 pub const LARGE: usize = 128 << 10;
 
 /// How often this process has forked.

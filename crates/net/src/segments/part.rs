@@ -74,16 +74,6 @@ impl Part {
         self.len() == 0
     }
 
-    /// Copy what is in it to where there is room for it.
-    ///
-    /// # Safety
-    ///
-    /// `to` is memory of at least as many bytes that nobody else uses meanwhile.
-    pub unsafe fn copy_to(&self, to: *mut u8) {
-        // SAFETY: the caller's promise.
-        unsafe { copy::small(self.bytes(), to) };
-    }
-
     /// The same in memory of our own.
     fn copy(&self) -> Arc<Part> {
         let bytes = self.bytes();
@@ -165,10 +155,12 @@ impl View {
     pub fn of(part: &Arc<Part>) -> View {
         let first = part.own().is_none() && !part.taken.swap(true, Ordering::SeqCst);
         match &part.memory {
-            Memory::Lent(range, _) if first && !range.is_better_mapped() => {
-                let copy = part.copy();
-                range.leave();
-                View { part: copy }
+            Memory::Lent(range, _) if first => {
+                if !range.is_better_mapped() {
+                    return View { part: part.copy() };
+                }
+                range.touch();
+                View { part: part.clone() }
             }
             _ if first => View { part: part.clone() },
             _ => View { part: part.copy() },

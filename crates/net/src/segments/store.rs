@@ -15,12 +15,16 @@ use paceline_core::Tick;
 use paceline_core::segments::{Arena, Effect, Lent, LinkId, SegmentId, Spot, Use};
 use paceline_proto::parts::{self, Parted, is_parted, number};
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+/// The parts of a payload: mostly it is one.
+pub type Parts = SmallVec<[Arc<Part>; 1]>;
+
 pub(super) struct Store {
     segments: Mutex<Segments>,
-    payloads: Mutex<Numbered<u64, Arc<Vec<Arc<Part>>>>>,
+    payloads: Mutex<Numbered<u64, Arc<Parts>>>,
     numbers: AtomicU64,
     pub keeper: Keeper,
     pub habits: Habits,
@@ -57,7 +61,7 @@ pub(super) extern "C" fn in_child() {
 }
 
 fn now() -> Tick {
-    Tick(clock::now())
+    Tick(clock::coarse())
 }
 
 impl Store {
@@ -111,7 +115,7 @@ impl Store {
 
     /// Room in a segment. None: there is none to be had.
     pub fn place(&'static self, length: usize) -> Option<Own> {
-        let usage = if length < LARGE { Use::Copied } else { Use::Mapped };
+        let usage = if length < LARGE { Use::Small } else { Use::Large };
         let mut segments = self.segments.lock();
         let spot = match segments.arena.place(now(), length as u64, usage) {
             Some(spot) => spot,
@@ -210,7 +214,7 @@ impl Store {
         drop(over);
     }
 
-    fn parts(&self, number: u64) -> Option<Arc<Vec<Arc<Part>>>> {
+    fn parts(&self, number: u64) -> Option<Arc<Parts>> {
         self.payloads.lock().get(&number).cloned()
     }
 }
@@ -238,17 +242,17 @@ impl Drop for Payload {
 }
 
 /// A payload of these bytes, with parts outside of them.
-pub fn parted(inner: &[u8], parts: Vec<Part>) -> Bytes {
+pub fn parted(inner: &[u8], parts: impl IntoIterator<Item = Part>) -> Bytes {
     let store = Store::current();
     let number = store.numbers.fetch_add(1, Ordering::Relaxed);
+    let parts: Parts = parts.into_iter().map(Arc::new).collect();
     let bytes = parts::write(number, parts.iter().map(|part| part.len() as u64), inner);
-    let parts = Arc::new(parts.into_iter().map(Arc::new).collect());
-    store.payloads.lock().insert(number, parts);
+    store.payloads.lock().insert(number, Arc::new(parts));
     Bytes::from_owner(Payload { bytes, number, store })
 }
 
 /// The parts of a payload of this process.
-pub fn parts_of(payload: &[u8]) -> Option<Arc<Vec<Arc<Part>>>> {
+pub fn parts_of(payload: &[u8]) -> Option<Arc<Parts>> {
     number(payload).and_then(|number| Store::current().parts(number))
 }
 

@@ -1,6 +1,5 @@
 //! What one end of a link has been lent, and what is to be said of it when the link is next written to.
 
-use super::LARGE;
 use super::habit::User;
 use super::keeper::Keeper;
 use super::memory::Read;
@@ -67,7 +66,7 @@ impl Wire {
         state.borrowed.on_range(spot, length, super::forks())?;
         let map = state.maps.get(&spot.segment).cloned().ok_or(Wrong::Unknown(spot.segment))?;
         drop(state);
-        let (untouched, user) = (AtomicBool::new(length < LARGE as u64), AtomicU64::new(0));
+        let (untouched, user) = (AtomicBool::new(true), AtomicU64::new(0));
         Ok(Range { wire: self.clone(), map, spot, length: length as usize, untouched, user })
     }
 
@@ -120,7 +119,7 @@ pub(super) struct Range {
     map: Arc<Read>,
     spot: Spot,
     length: usize,
-    /// Nobody here has it to write in, nor will: it is copied if it is taken.
+    /// Nobody here has had it to write in.
     untouched: AtomicBool,
     /// Who has it.
     user: AtomicU64,
@@ -129,17 +128,14 @@ pub(super) struct Range {
 impl Range {
     /// Whether who takes it now does better to have it where it is than to copy it.
     pub fn is_better_mapped(&self) -> bool {
-        if self.length < LARGE {
-            return false;
-        }
         let user = User::current();
         self.user.store(user.0, Ordering::Relaxed);
         !self.wire.store.habits.copies(user, self.length)
     }
 
-    /// It was only read: its pages are as they were lent, and stay mapped for the next time.
-    pub fn leave(&self) {
-        self.untouched.store(true, Ordering::Relaxed);
+    /// Somebody has it to write in.
+    pub fn touch(&self) {
+        self.untouched.store(false, Ordering::Relaxed);
     }
 
     pub fn begin(&self) -> *mut u8 {
@@ -154,13 +150,10 @@ impl Drop for Range {
             return;
         }
         let untouched = self.untouched.load(Ordering::Relaxed);
-        let renewed = if untouched {
-            Ok(())
-        } else {
-            let user = User(self.user.load(Ordering::Relaxed));
-            self.wire.store.habits.learn(user, self.begin(), self.length);
-            self.map.renew(self.spot.offset as usize, self.length)
-        };
+        let user = User(self.user.load(Ordering::Relaxed));
+        // Pages that are as they were lent stay mapped for the next time.
+        let written = !untouched && self.wire.store.habits.learn(user, self.begin(), self.length);
+        let renewed = if written { self.map.renew(self.spot.offset as usize, self.length) } else { Ok(()) };
         let mut state = self.wire.state.lock();
         if state.closed {
             return;

@@ -11,8 +11,10 @@
 mod bulk;
 mod links;
 mod shell;
+mod whereabouts;
 
 pub(crate) use bulk::{Going, Shelf, Way};
+pub use whereabouts::Whereabouts;
 
 use links::Passes;
 use paceline_core::objects::{LinkId, Status, Store};
@@ -49,6 +51,7 @@ pub struct Objects {
     news: Option<mpsc::UnboundedSender<News>>,
     status: Arc<Mutex<Status>>,
     passes: Passes,
+    whereabouts: Whereabouts,
 }
 
 /// A node whose store is at the other end of a connection, as the client knows it.
@@ -82,7 +85,8 @@ impl Objects {
     /// A store that decides how long what it has is kept.
     pub fn new(node: NodeId, limit: u64) -> Objects {
         let status = Arc::new(Mutex::new(Status { limit, ..Status::default() }));
-        Objects { node, limit, far: false, remembers: None, news: None, status, passes: Passes::default() }
+        let (passes, whereabouts) = Default::default();
+        Objects { node, limit, far: false, remembers: None, news: None, status, passes, whereabouts }
     }
 
     /// The store of a node whose clients have such stores.
@@ -95,6 +99,11 @@ impl Objects {
         Objects { remembers: bytes, ..self }
     }
 
+    /// Have this know where the objects are.
+    pub fn telling(self, whereabouts: Whereabouts) -> Objects {
+        Objects { whereabouts, ..self }
+    }
+
     fn news(&mut self) -> &mpsc::UnboundedSender<News> {
         self.news.get_or_insert_with(|| {
             let (sender, receiver) = mpsc::unbounded_channel();
@@ -102,8 +111,9 @@ impl Objects {
             let mut core = make(self.node, self.limit);
             self.remembers.into_iter().for_each(|bytes| core.remember_at_most(bytes));
             // Not kept alive by itself.
-            let shell =
-                Shell::new(core, self.node, sender.downgrade(), self.status.clone(), self.passes.clone());
+            let (status, passes) = (self.status.clone(), self.passes.clone());
+            let mut shell = Shell::new(core, self.node, sender.downgrade(), status, passes);
+            shell.whereabouts = self.whereabouts.clone();
             tokio::spawn(shell.run(receiver));
             sender
         })

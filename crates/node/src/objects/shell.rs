@@ -1,7 +1,7 @@
 //! The event loop: what links say in, the core's effects out.
 
 use super::links::{Passes, Peer};
-use super::{Going, News, Way};
+use super::{Going, News, Way, Whereabouts};
 use paceline_core::Tick;
 use paceline_core::objects::{Effect, Event, LinkId, Status, Store};
 use paceline_net::kept::Kept;
@@ -50,6 +50,7 @@ pub(super) struct Shell {
     wake: Option<u64>,
     status: Arc<Mutex<Status>>,
     pub(super) passes: Passes,
+    pub(super) whereabouts: Whereabouts,
 }
 
 impl Shell {
@@ -72,6 +73,7 @@ impl Shell {
             wake: None,
             status,
             passes,
+            whereabouts: Whereabouts::default(),
         }
     }
 
@@ -207,6 +209,7 @@ impl Shell {
             }
             Effect::Fetch { object, size, link, from } => self.fetch(object, size, link, from),
             Effect::Send(link, object) => self.send(link, object),
+            Effect::Whereabouts { object, size, nodes } => self.whereabouts.set(object, size, nodes),
             Effect::Discard(object) => drop(self.contents.remove(&object)),
             Effect::WakeAt(at) => self.wake = Some(at.0),
         }

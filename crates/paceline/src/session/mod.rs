@@ -1,6 +1,9 @@
 //! A client of one cluster.
 
 mod asking;
+mod payload;
+
+pub use payload::Payload;
 
 use crate::aside::{Aside, Excess};
 use crate::batch::Batch;
@@ -21,6 +24,7 @@ use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec,
 use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
 use paceline_net::secure::{Secured, Timing};
+use paceline_node::Whereabouts;
 use paceline_proto::data::Environment;
 use paceline_proto::{
     Bytes, ClientId, FunctionId, NodeId, PlacementId, ProgramId, Resources, Rule, Shape, SlotId, Start,
@@ -72,6 +76,8 @@ pub(crate) struct Shared {
     id: ClientId,
     /// The link to the store, once it was needed.
     objects: Mutex<Option<Objects>>,
+    /// Where its objects are, if they may be on several nodes.
+    pub(crate) whereabouts: Option<Whereabouts>,
     files: Option<Files>,
 }
 
@@ -148,9 +154,10 @@ pub struct Submission {
 }
 
 impl Submission {
-    pub(crate) fn spec(&self, payload: Bytes) -> Spec {
+    pub(crate) fn spec(&self, payload: Payload) -> Spec {
+        let Payload { bytes: payload, near } = payload;
         let Submission { function, shape, retries, retry_on, timeout, priority, wait, within } = *self;
-        Spec { function, payload, shape, retries, retry_on, timeout, priority, wait, within }
+        Spec { function, payload, shape, retries, retry_on, timeout, priority, wait, within, near }
     }
 }
 
@@ -270,6 +277,7 @@ impl Session {
         let mut core = Client::new(id, &name, config);
         core.set_environment(environment);
         let aside = Aside::new(result_bytes);
+        let whereabouts = host.whereabouts();
         let (epoll, notices) = (links_epoll.clone(), notifier.clone());
         let mut inner = State::new(core, host, control, epoll, notices, print, aside.clone());
         // In time for another way before the lease is given up.
@@ -296,6 +304,7 @@ impl Session {
             nest,
             id,
             objects: Mutex::default(),
+            whereabouts,
             files,
         });
         let mut sessions = SESSIONS.lock();
@@ -400,23 +409,32 @@ impl Session {
 
     /// Submit one task that the calling thread is about to wait for. There is one for each thread at most, so it finds
     /// room always.
-    pub fn submit_for(&self, submission: &Submission, payload: Bytes, waiter: &Arc<Waiter>) -> Arc<Cell> {
+    pub fn submit_for(
+        &self,
+        submission: &Submission,
+        payload: impl Into<Payload>,
+        waiter: &Arc<Waiter>,
+    ) -> Arc<Cell> {
         let cell = Cell::new();
         cell.watch(waiter);
         let mut state = self.shared.state.lock();
         self.shared.announce(&mut state);
-        submit_to(&mut state, submission, payload, &cell);
+        submit_to(&mut state, submission, payload.into(), &cell);
         cell
     }
 
     /// Submit many tasks at once.
-    pub fn submit_many(&self, submission: &Submission, tasks: impl Iterator<Item = (Ticket, Bytes)>) {
+    pub fn submit_many<P: Into<Payload>>(
+        &self,
+        submission: &Submission,
+        tasks: impl Iterator<Item = (Ticket, P)>,
+    ) {
         let mut state = self.shared.state.lock();
         self.shared.announce(&mut state);
         let now = tick();
         state.inner.act(|core, effects| {
             for (ticket, payload) in tasks {
-                core.submit(now, submission.spec(payload), ticket, effects);
+                core.submit(now, submission.spec(payload.into()), ticket, effects);
             }
         });
         state.inner.flush_all();
@@ -568,7 +586,7 @@ impl Session {
     }
 }
 
-pub(crate) fn submit_to(state: &mut Guarded, submission: &Submission, payload: Bytes, cell: &Arc<Cell>) {
+pub(crate) fn submit_to(state: &mut Guarded, submission: &Submission, payload: Payload, cell: &Arc<Cell>) {
     let ticket = Ticket::Cell(cell.clone());
     let spec = submission.spec(payload);
     let (key, id) = state.inner.act(|core, effects| core.submit(tick(), spec, ticket, effects));

@@ -282,6 +282,7 @@ impl World {
                 }
                 Effect::Spill(object) => self.sites.spilling.push_back((site, object)),
                 Effect::Keep(_) | Effect::KeepSmall(..) | Effect::Discard(_) | Effect::WakeAt(_) => {}
+                Effect::Whereabouts { .. } => {}
             }
         }
         Ok(())

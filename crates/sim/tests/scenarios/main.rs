@@ -2,6 +2,7 @@
 
 mod heads;
 mod loss;
+mod near;
 mod programs;
 
 use paceline_sim::How::{

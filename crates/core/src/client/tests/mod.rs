@@ -4,6 +4,7 @@ use super::*;
 use paceline_proto::data::{Reply, Status};
 use paceline_proto::{Bytes, Death, DeathCause, FunctionId, MemoryUse, NodeId, OutOfMemory, Seq, SlotId};
 
+mod apart;
 mod cancel;
 mod deaths;
 mod demand;

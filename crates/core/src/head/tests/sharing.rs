@@ -140,3 +140,24 @@ fn lease_ids_differ_by_secret() {
     assert_eq!(first(1), first(1), "HD-2");
     assert_ne!(first(1), first(2));
 }
+
+#[test]
+fn a_lease_is_granted_where_it_is_of_use_if_there_is_room() {
+    let mut bench = Bench::new();
+    bench.hello(A, &[]);
+    bench.join(N1, 4, &[]);
+    bench.join(N2, 2, &[]);
+    let near = |nodes: &[(NodeId, u32)]| ClientToHead::Near { shape: ONE(), nodes: nodes.to_vec() };
+    assert_eq!(bench.client_says(A, near(&[(NodeId(77), 9), (N2, 1)])), []);
+    let effects = bench.want(A, ONE(), 2);
+    assert_eq!(
+        effects,
+        [place(N2, 1, A, ONE()), place(N1, 2, A, ONE())],
+        "one there, as it said, and no more"
+    );
+    bench.client_says(A, near(&[(N2, 9)]));
+    let effects = bench.want(A, ONE(), 4);
+    assert_eq!(effects, [place(N2, 3, A, ONE()), place(N1, 4, A, ONE())], "there was room for one more");
+    bench.client_says(A, near(&[]));
+    assert_eq!(bench.want(A, ONE(), 5), [place(N1, 5, A, ONE())]);
+}
