@@ -225,6 +225,8 @@ class Objects:
         """The one of the slot that this process is, if it is one."""
     def put(self, value: object, wait: float) -> Held | None:
         """Keep a value, waiting so many seconds for room. None if the program it would belong to cannot be told."""
+    def put_again(self, value: object, wait: float, object: int) -> None:
+        """Keep a value as the object that it was before it was lost. Its owner knows of it when this returns."""
     def get(self, reference: bytes, timeout: float | None) -> Any:
         """The value of a reference."""
     def parts(self, reference: bytes) -> tuple[memoryview, list[memoryview]]:

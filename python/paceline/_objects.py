@@ -133,6 +133,8 @@ if TYPE_CHECKING:
 def get(ref: Any, *, timeout: float | None = None) -> Any:
     """The value of a reference, or a list of the values of several.
 
+    A result that was kept on a node which has ended is made again by running its task again.
+
     Raises `ObjectLost` if the value is not to be had any more, `OwnerLost` if that is because the program has ended
     that it belonged to, and `TimeoutError` if it does not come within `timeout` seconds.
 

@@ -26,7 +26,7 @@ enum Store {
         outcomes: VecDeque<Option<Stored>>,
         first: u32,
     },
-    AsTheyCome(VecDeque<Stored>),
+    AsTheyCome(VecDeque<(u32, Stored)>),
 }
 
 impl Batch {
@@ -70,7 +70,7 @@ impl Batch {
                 }
                 outcomes[place] = Some(outcome);
             }
-            Store::AsTheyCome(outcomes) => outcomes.push_back(outcome),
+            Store::AsTheyCome(outcomes) => outcomes.push_back((index, outcome)),
         }
         inner.done += 1;
         if inner.done == inner.target || (first_failure && inner.done < inner.target) {
@@ -80,26 +80,31 @@ impl Batch {
 
     /// The next outcome, if it is there.
     pub fn take_next(&self) -> Option<Stored> {
+        self.take_next_one().map(|(_, outcome)| outcome)
+    }
+
+    /// The same, and of which task it is.
+    pub fn take_next_one(&self) -> Option<(u32, Stored)> {
         self.inner.lock().store.take_next()
     }
 
     /// All next outcomes that are there.
     pub fn take_ready(&self, into: &mut Vec<Stored>) {
         let mut inner = self.inner.lock();
-        while let Some(outcome) = inner.store.take_next() {
+        while let Some((_, outcome)) = inner.store.take_next() {
             into.push(outcome);
         }
     }
 }
 
 impl Store {
-    fn take_next(&mut self) -> Option<Stored> {
+    fn take_next(&mut self) -> Option<(u32, Stored)> {
         match self {
             Store::InOrder { outcomes, first } => {
                 let outcome = outcomes.front_mut()?.take()?;
                 outcomes.pop_front();
                 *first += 1;
-                Some(outcome)
+                Some((*first - 1, outcome))
             }
             Store::AsTheyCome(outcomes) => outcomes.pop_front(),
         }

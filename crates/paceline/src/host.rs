@@ -38,6 +38,11 @@ pub(crate) trait Host: Send {
         false
     }
 
+    /// Whether nodes can end, and objects with them, while this process goes on.
+    fn loses_nodes(&self) -> bool {
+        false
+    }
+
     /// The link to the head broke: open another. None if its end is the end of the cluster.
     fn reach_head(&mut self) -> Option<Opened> {
         None

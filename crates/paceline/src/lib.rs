@@ -33,6 +33,8 @@ pub mod exchange;
 mod explain;
 pub mod files;
 mod host;
+#[doc(hidden)]
+pub mod makers;
 mod nested;
 mod notify;
 #[doc(hidden)]

@@ -8,6 +8,7 @@
 //! * OJ-2: nothing is dropped under that lock that would take it again.
 //! * OJ-3: in a forked child nothing of this is touched: the references there count for nothing.
 
+use crate::makers::Maker;
 use crate::session::generation;
 use paceline_core::objects::Holder;
 use paceline_net::control::{Inbox, Outbox};
@@ -57,6 +58,8 @@ struct State {
     /// How many contents of an object there are here, or are on their way.
     having: HashMap<ObjectId, u32>,
     node: Option<NodeId>,
+    /// How objects were made that the store may want to be made again.
+    makers: HashMap<ObjectId, Arc<Maker>>,
     broken: bool,
 }
 
@@ -182,6 +185,28 @@ impl Objects {
         state.holder.add(reference.object);
         let asked = self.inner.ask_in(&mut state, |number| ToStore::Claim { number, pin, reference });
         (Held { inner: self.inner.clone(), reference }, asked)
+    }
+
+    /// The object was made like this, and can be made again so.
+    pub fn remember(&self, object: ObjectId, maker: Maker) {
+        if self.inner.is_foreign() {
+            return;
+        }
+        let (inputs, bytes, again) = (maker.inputs.clone(), maker.bytes(), maker.may_run_again());
+        let mut state = self.inner.state.lock();
+        if state.broken {
+            return;
+        }
+        let before = state.makers.insert(object, Arc::new(maker));
+        self.inner.say(&mut state, &ToStore::Remember { object, inputs, bytes, again }, None);
+        drop(state);
+        // OJ-2
+        drop(before);
+    }
+
+    /// Its task has run again; or why it has not.
+    pub(crate) fn ran(&self, object: ObjectId, failed: Option<String>) {
+        self.inner.say(&mut self.inner.state.lock(), &ToStore::Ran { object, failed }, None);
     }
 
     /// Nobody will claim it.
@@ -396,6 +421,21 @@ impl Inner {
                 let gone: VecDeque<Arc<Content>> = gone;
                 return drop(gone);
             }
+            FromStore::Make { object } => {
+                let maker = state.makers.get(&object).cloned();
+                drop(state);
+                let objects = Objects { inner: self.clone() };
+                return match maker {
+                    Some(maker) => maker.run(object, objects),
+                    None => objects.ran(object, Some("nobody knows its task".into())),
+                };
+            }
+            FromStore::Forget { object } => {
+                let maker = state.makers.remove(&object);
+                drop(state);
+                // OJ-2
+                return drop(maker);
+            }
             // These are for the stores of nodes.
             FromStore::Offered { .. } | FromStore::Unsent { .. } | FromStore::Gone { .. } => return,
             FromStore::Room { number } => (number, Answer::Room),
@@ -451,8 +491,9 @@ impl Inner {
         let mut state = self.state.lock();
         state.broken = true;
         let at_hand = std::mem::take(&mut state.at_hand);
+        let makers = std::mem::take(&mut state.makers);
         self.answered.notify_all();
         drop(state);
-        drop(at_hand);
+        drop((at_hand, makers));
     }
 }

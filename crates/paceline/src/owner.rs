@@ -27,6 +27,8 @@ use tokio::sync::mpsc;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A node that is silent for about three of these has gone.
 const HEARTBEAT: Duration = Duration::from_secs(2);
+/// The setting that says how many bytes may be kept of calls whose results nodes keep, to make them again.
+const REMEMBER: &str = "PACELINE_REMEMBER";
 const STACK: usize = 512 << 10;
 
 /// Cheap to clone.
@@ -132,12 +134,14 @@ impl Owner {
 fn start(whereabouts: Whereabouts) -> io::Result<mpsc::UnboundedSender<Request>> {
     let (sender, mut requests) = mpsc::unbounded_channel();
     let limit = limit();
+    let remembered = size_setting(REMEMBER);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("paceline-owner".into()).stack_size(STACK);
     thread.spawn(move || {
         signals::block_all();
         runtime.block_on(async {
-            let mut objects = Objects::new(NodeId(0), limit).telling(whereabouts);
+            let objects = Objects::new(NodeId(0), limit).telling(whereabouts);
+            let mut objects = objects.remembering(remembered);
             while let Some(request) = requests.recv().await {
                 match request {
                     Request::Process(link) => objects.on_link(link.into()),
@@ -153,6 +157,9 @@ fn start(whereabouts: Whereabouts) -> io::Result<mpsc::UnboundedSender<Request>>
 
 /// How many bytes this process may have in memory for objects.
 fn limit() -> u64 {
-    let said = std::env::var(OBJECT_MEMORY).ok().and_then(|text| hardware::size(&text).ok());
-    said.unwrap_or_else(|| default_object_memory(hardware::usable_memory()))
+    size_setting(OBJECT_MEMORY).unwrap_or_else(|| default_object_memory(hardware::usable_memory()))
+}
+
+fn size_setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| hardware::size(&text).ok())
 }

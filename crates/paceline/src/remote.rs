@@ -219,6 +219,10 @@ impl Host for Remote {
         Some(&mut self.routes)
     }
 
+    fn loses_nodes(&self) -> bool {
+        true
+    }
+
     fn reach_store(&mut self) -> Option<io::Result<OwnedFd>> {
         Some(self.owner.reach())
     }

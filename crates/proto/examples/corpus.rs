@@ -329,6 +329,8 @@ fn objects(out: &mut Vec<Vec<u8>>) {
         ToStore::Made { object, size: 64 << 20, inside: vec![reference] },
         ToStore::Has { object },
         ToStore::Send { object },
+        ToStore::Remember { object, inputs: vec![object], bytes: 300, again: true },
+        ToStore::Ran { object, failed: Some("ValueError".into()) },
         FromStore::Welcome { node: NodeId(1) },
         FromStore::Room { number },
         FromStore::Full { number, why: Full { size: 8, used: 4, limit: 5, disk: Some("full".into()) } },
@@ -349,6 +351,9 @@ fn objects(out: &mut Vec<Vec<u8>>) {
             },
         },
         FromStore::Unsent { object },
+        FromStore::Make { object },
+        FromStore::Forget { object },
+        FromStore::Missing { number, why: Missing::Failed("ValueError".into()) },
         FromStore::Gone { object, why: Missing::Unlinked },
     );
 }

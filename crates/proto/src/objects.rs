@@ -63,6 +63,11 @@ pub enum ToStore {
     Has { object: ObjectId },
     /// There is room for the bytes that were offered.
     Send { object: ObjectId },
+    /// This process knows how the object was made: by a task that it can run again, unless that may not be (`again`), out of
+    /// the objects `inputs`. To know it takes so many bytes.
+    Remember { object: ObjectId, inputs: Vec<ObjectId>, bytes: u64, again: bool },
+    /// The task that makes the object has run again. Why it could not make it, if so.
+    Ran { object: ObjectId, failed: Option<String> },
 }
 
 /// Store to process.
@@ -94,6 +99,10 @@ pub enum FromStore {
     Unsent { object: ObjectId },
     /// The object has ended: a copy of it is of no use any more.
     Gone { object: ObjectId, why: Missing },
+    /// The object is lost, and needed: run the task again that makes it, under the same name.
+    Make { object: ObjectId },
+    /// Nobody will ask for it to be made again.
+    Forget { object: ObjectId },
 }
 
 /// Where the bytes of an object are to be had.
@@ -118,12 +127,22 @@ pub struct Full {
 }
 
 /// Why an object is not to be had.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Missing {
-    /// Nobody knows it.
+    /// Nobody has it, or knows how it was made.
     Lost,
     /// The client that it belonged to has ended.
     OwnerLost,
     /// The client that it belongs to has no link with this node.
     Unlinked,
+    /// How it was made was known once, but there was too much to remember.
+    Forgotten,
+    /// It was made again as often as may be.
+    TooOften,
+    /// The task that made it may not be run again.
+    NotAgain,
+    /// What the task that made it was given is gone, too, and cannot be made again.
+    NoInput,
+    /// The task that made it has failed when it was run again, for this reason.
+    Failed(String),
 }

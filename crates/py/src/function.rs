@@ -2,6 +2,7 @@
 
 use crate::future::FutureBase;
 use crate::guest::Visit;
+use crate::makers::Made;
 use crate::map::{self, Results};
 use crate::outcome::{self, Of};
 use crate::wire::Wire;
@@ -20,7 +21,12 @@ pub struct Function {
     pub wire: Wire,
     /// The actor of somebody else's that it is a method of is visited for as long as this is here.
     pub visit: Option<Arc<Visit>>,
+    /// Its results stay on nodes, and may be lost with them: how each was made is remembered.
+    pub remembers: bool,
 }
+
+/// First byte of a function whose results are kept, as `paceline._slot` has it.
+const KEPT: u8 = b'K';
 
 /// How the calls of a function are made, as Python says it.
 pub struct Terms {
@@ -58,6 +64,7 @@ impl Terms {
             name: Arc::from(name),
             wire: Wire::Pickle,
             visit: None,
+            remembers: payload.as_bytes().first() == Some(&KEPT) && session.loses_objects(),
         }
     }
 
@@ -74,13 +81,34 @@ impl Terms {
 }
 
 impl Function {
-    fn payload(&self, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Payload> {
-        let bytes = match self.visit {
-            None => self.wire.call(args, Some(kwargs))?,
-            Some(_) => references::visiting(|| self.wire.call(args, Some(kwargs)))?,
-        };
-        Ok(references::placed(&self.session, bytes))
+    /// What a call carries, and what is to be remembered of it.
+    fn encode(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+    ) -> PyResult<(Payload, Option<Box<Made>>)> {
+        if !self.remembers {
+            return Ok((references::placed(&self.session, self.bytes(args, kwargs)?), None));
+        }
+        let (bytes, plain) = references::noting(|| self.bytes(args, kwargs))?;
+        let made = Made { submission: self.submission, plain, name: self.name.clone(), wire: self.wire };
+        Ok((references::placed(&self.session, bytes), Some(Box::new(made))))
     }
+
+    fn bytes(&self, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Bytes> {
+        match self.visit {
+            None => self.wire.call(args, Some(kwargs)),
+            Some(_) => references::visiting(|| self.wire.call(args, Some(kwargs))),
+        }
+    }
+}
+
+/// The future's result, when it comes, was made like this.
+fn remembers(future: &Bound<'_, PyAny>, made: Option<Box<Made>>) -> PyResult<()> {
+    if let Some(made) = made {
+        future.cast::<FutureBase>()?.get().remember(made);
+    }
+    Ok(())
 }
 
 #[pymethods]
@@ -96,7 +124,7 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let payload = self.payload(args, kwargs)?;
+        let (payload, made) = self.encode(args, kwargs)?;
         let waiter = Waiter::new(1);
         let cell = self.session.submit_for(&self.submission, payload, &waiter);
         if let Err(interrupt) = waiting::block(py, &self.session, &waiter, Some(&cell), None) {
@@ -105,7 +133,9 @@ impl Function {
         }
         let of = Of::one(cell.task(), &self.name, &self.session, self.wire);
         let stored = cell.stored().expect("a satisfied waiter has an outcome");
-        outcome::resolve(py, outcome::load(py, stored), &of)
+        let value = outcome::resolve(py, outcome::load(py, stored), &of)?;
+        made.into_iter().for_each(|made| made.remember(&self.session, &value, None));
+        Ok(value)
     }
 
     fn submit<'py>(
@@ -114,12 +144,14 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let payload = self.payload(args, kwargs)?;
+        let (payload, made) = self.encode(args, kwargs)?;
         let cell = match self.session.try_submit(&self.submission, payload) {
             Ok(cell) => cell,
             Err(full) => room::wait(py, self, full)?,
         };
-        FutureBase::make(py, cell, self.session.clone(), self.name.clone(), self.wire)
+        let future = FutureBase::make(py, cell, self.session.clone(), self.name.clone(), self.wire)?;
+        remembers(&future, made)?;
+        Ok(future)
     }
 
     fn offer<'py>(
@@ -128,13 +160,15 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<(Bound<'py, PyAny>, Option<room::Gate>)> {
-        let payload = self.payload(args, kwargs)?;
-        match self.session.try_submit(&self.submission, payload) {
+        let (payload, made) = self.encode(args, kwargs)?;
+        let (future, gate) = match self.session.try_submit(&self.submission, payload) {
             Ok(cell) => {
-                Ok((FutureBase::make(py, cell, self.session.clone(), self.name.clone(), self.wire)?, None))
+                (FutureBase::make(py, cell, self.session.clone(), self.name.clone(), self.wire)?, None)
             }
-            Err(full) => room::offer(py, self, full),
-        }
+            Err(full) => room::offer(py, self, full)?,
+        };
+        remembers(&future, made)?;
+        Ok((future, gate))
     }
 
     /// Only see whether the arguments can be sent.
@@ -157,7 +191,8 @@ impl Function {
         args: &Bound<'_, PyTuple>,
         kwargs: &Bound<'_, PyDict>,
     ) -> PyResult<()> {
-        let payload = self.payload(args, kwargs)?;
+        let (payload, made) = self.encode(args, kwargs)?;
+        remembers(future.as_any(), made)?;
         if let Some(cell) = future.get().take_deferred()
             && !self.session.submit_later(&self.submission, payload, cell)
         {

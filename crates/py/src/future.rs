@@ -6,6 +6,7 @@
 //! * FU-1: once `_condition` was asked for, `_state` becomes final only under it, as `concurrent.futures.wait` needs.
 //! * FU-2: callbacks run once each, in the callback thread, or at once in the caller's if the task is done.
 
+use crate::makers::Made;
 use crate::outcome::{self, Of};
 use crate::waiting;
 use crate::wire::Wire;
@@ -32,6 +33,8 @@ pub struct FutureBase {
     python: Mutex<PythonSide>,
     /// Its task waits for others before it is submitted.
     deferred: AtomicBool,
+    /// How its result was made, if that is to be remembered.
+    made: OnceLock<Box<Made>>,
 }
 
 struct Task {
@@ -79,6 +82,11 @@ impl FutureBase {
 
     pub fn session(&self) -> Option<&Session> {
         self.task.get().map(|task| &task.session)
+    }
+
+    /// Its result, when it comes, was made like this.
+    pub fn remember(&self, made: Box<Made>) {
+        let _ = self.made.set(made);
     }
 
     /// Its task is submitted later.
@@ -152,7 +160,13 @@ impl FutureBase {
             Some(outcome) => {
                 let of = Of::one(task.cell.task(), &task.function, &task.session, task.wire);
                 match outcome::resolve(py, outcome, &of) {
-                    Ok(value) => Resolved::Value(value.unbind()),
+                    Ok(value) => {
+                        // Before anybody has the reference, and can make something else from it.
+                        if let Some(made) = self.made.get() {
+                            made.remember(&task.session, &value, None);
+                        }
+                        Resolved::Value(value.unbind())
+                    }
                     Err(error) => Resolved::Error(error.into_value(py).into_any()),
                 }
             }
@@ -212,7 +226,12 @@ impl FutureBase {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, pyo3::types::PyDict>>) -> FutureBase {
-        FutureBase { task: OnceLock::new(), python: Mutex::default(), deferred: AtomicBool::new(false) }
+        FutureBase {
+            task: OnceLock::new(),
+            python: Mutex::default(),
+            deferred: AtomicBool::new(false),
+            made: OnceLock::new(),
+        }
     }
 
     #[getter]

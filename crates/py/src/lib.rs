@@ -19,6 +19,7 @@ mod group;
 mod guest;
 mod loading;
 mod machine;
+mod makers;
 mod map;
 mod message;
 mod ndarray;

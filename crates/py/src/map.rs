@@ -7,17 +7,18 @@
 //! * MA-3: a chunk that the user did not ask for costs nobody a retry: if its slot dies, its items run one by one.
 
 use crate::function::Function;
+use crate::makers::Made;
 use crate::outcome::{self, Of};
-use crate::references;
+use crate::references::{self, Plain};
 use crate::waiting;
 use crate::wire::Wire;
-use paceline::{Batch, Lost, LostCause, Outcome, Payload, Session, Submission, TaskId, Ticket};
+use paceline::{Batch, Bytes, Lost, LostCause, Outcome, Payload, Session, Submission, TaskId, Ticket};
 use paceline_proto::parts::carried;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Tasks of a map that are under way at once.
@@ -39,6 +40,8 @@ struct Feeder {
     exhausted: bool,
     /// The chunks that were fed and whose outcomes were not taken, if they may have to run again item by item.
     kept: Option<VecDeque<Py<PyList>>>,
+    /// Calls as they were submitted, by their number, if what they make is to be remembered.
+    made: Option<(Submission, HashMap<u32, Plain>)>,
 }
 
 impl Feeder {
@@ -54,7 +57,44 @@ impl Feeder {
             fed: 0,
             exhausted: false,
             kept: None,
+            made: None,
         })
+    }
+
+    fn of(function: &Function, items: &Bound<'_, PyAny>, star: bool, chunksize: usize) -> PyResult<Feeder> {
+        let feeder = Feeder::new(items, star, function.wire, chunksize)?;
+        let made = function.remembers.then(|| (function.submission, HashMap::new()));
+        Ok(Feeder { made, ..feeder })
+    }
+
+    /// The bytes of a call that has this number.
+    fn payload(&mut self, number: u32, build: impl FnOnce() -> PyResult<Bytes>) -> PyResult<Bytes> {
+        let Some((_, made)) = &mut self.made else { return build() };
+        let (payload, plain) = references::noting(build)?;
+        made.insert(number, plain);
+        Ok(payload)
+    }
+
+    /// The call of this number has made this.
+    fn remember(
+        &mut self,
+        session: &Session,
+        name: &Arc<str>,
+        number: u32,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let Some((submission, made)) = &mut self.made else { return Ok(()) };
+        let Some(plain) = made.remove(&number) else { return Ok(()) };
+        let made = Made { submission: *submission, plain, name: name.clone(), wire: self.wire };
+        if self.chunksize == 1 {
+            made.remember(session, value, None);
+            return Ok(());
+        }
+        let values = value.cast::<PyList>()?;
+        for (item, value) in values.iter().enumerate() {
+            made.remember(session, &value, Some((item, values.len())));
+        }
+        Ok(())
     }
 
     /// Encode and submit up to `count` tasks.
@@ -92,7 +132,8 @@ impl Feeder {
         while payloads.len() < count && bytes < FEED_BYTES {
             if self.chunksize == 1 {
                 let Some(item) = items.next() else { return self.end() };
-                let payload = self.wire.item(&item?, self.star)?;
+                let (item, wire, star) = (item?, self.wire, self.star);
+                let payload = self.payload(self.fed + payloads.len() as u32, || wire.item(&item, star))?;
                 bytes += carried(&payload);
                 payloads.push(references::placed(session, payload));
                 continue;
@@ -104,7 +145,8 @@ impl Feeder {
             if chunk.is_empty() {
                 return self.end();
             }
-            let payload = self.wire.chunk(&chunk, self.star)?;
+            let (wire, star) = (self.wire, self.star);
+            let payload = self.payload(self.fed + payloads.len() as u32, || wire.chunk(&chunk, star))?;
             bytes += carried(&payload);
             payloads.push(references::placed(session, payload));
             if let Some(kept) = &mut self.kept {
@@ -139,7 +181,7 @@ pub fn run<'py>(
             (items, chunksize.max(1))
         }
     };
-    let mut feeder = Feeder::new(&items, star, function.wire, chunksize)?;
+    let mut feeder = Feeder::of(function, &items, star, chunksize)?;
     let mut submission = function.submission;
     if ours && may_split(&submission) && chunksize > 1 {
         feeder.kept = Some(VecDeque::new());
@@ -215,8 +257,10 @@ fn collect<'py>(
         let done = batch.done();
         batch.take_ready(&mut ready);
         if !ready.is_empty() {
+            let first = taken;
             taken += ready.len();
-            for stored in ready.drain(..) {
+            for (index, stored) in ready.drain(..).enumerate() {
+                let number = (first + index) as u32;
                 let kept = feeder.kept.as_mut().and_then(VecDeque::pop_front);
                 let retry_on = function.submission.retry_on;
                 let runs_again = |how: &Lost| match how.cause {
@@ -228,7 +272,7 @@ fn collect<'py>(
                     (Some(items), Outcome::Lost(how)) if runs_again(&how) => {
                         one_by_one(function, items.bind(py), feeder.star, results, progress)?;
                     }
-                    (_, outcome) => match append(function, results, outcome, feeder.chunksize > 1) {
+                    (_, outcome) => match append(function, results, outcome, feeder, number) {
                         Err(error) if whole => {
                             failed.get_or_insert(error);
                         }
@@ -265,13 +309,21 @@ fn one_by_one<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<()> {
     let submission = Submission { retries: function.submission.retries - 1, ..function.submission };
-    drive(function, &submission, &mut Feeder::new(items, star, function.wire, 1)?, results, progress, false)
+    drive(function, &submission, &mut Feeder::of(function, items, star, 1)?, results, progress, false)
 }
 
-fn append(function: &Function, results: &Bound<'_, PyList>, outcome: Outcome, chunk: bool) -> PyResult<()> {
+fn append(
+    function: &Function,
+    results: &Bound<'_, PyList>,
+    outcome: Outcome,
+    feeder: &mut Feeder,
+    number: u32,
+) -> PyResult<()> {
     let py = results.py();
+    let chunk = feeder.chunksize > 1;
     let of = Of { chunk, ..Of::one(TaskId(0), &function.name, &function.session, function.wire) };
     let value = outcome::resolve_item(py, outcome, &of)?;
+    feeder.remember(&function.session, &function.name, number, &value)?;
     if chunk {
         results.call_method1(pyo3::intern!(py, "extend"), (value,)).map(drop)
     } else {
@@ -310,7 +362,7 @@ impl Results {
         ordered: bool,
         lookahead: usize,
     ) -> PyResult<Results> {
-        let feeder = Feeder::new(items, star, function.wire, chunksize)?;
+        let feeder = Feeder::of(function, items, star, chunksize)?;
         Ok(Results {
             session: function.session.clone(),
             submission: function.submission,
@@ -337,11 +389,12 @@ impl Results {
             }
             // Read before looking: what comes in between ends the wait at once.
             let done = self.batch.done();
-            if let Some(stored) = self.batch.take_next() {
+            if let Some((number, stored)) = self.batch.take_next_one() {
                 lazy.taken += 1;
                 let one = Of::one(TaskId(0), &self.name, &self.session, lazy.feeder.wire);
                 let of = Of { chunk: lazy.feeder.chunksize > 1, ..one };
                 let value = outcome::resolve_item(py, outcome::load(py, stored), &of)?;
+                lazy.feeder.remember(&self.session, &self.name, number, &value)?;
                 if lazy.feeder.chunksize == 1 {
                     return Ok(Some(value.unbind()));
                 }

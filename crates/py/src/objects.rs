@@ -10,10 +10,12 @@ use crate::references::{self, Travel};
 use crate::slot;
 use paceline::Session;
 use paceline::embedded::fill_random;
+use paceline::makers::Maker;
 use paceline::objects::{Answer, Asked, Content, Held, Objects};
 use paceline_net::sealed::{Filling, Mapping};
 use paceline_proto::objects::{Missing, Reference};
 use paceline_proto::{ClientId, NodeId, ObjectId, PinId};
+use paceline_slot::{Runtime, Wait};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyTimeoutError, PyValueError};
 use pyo3::ffi;
@@ -112,18 +114,62 @@ fn answer_of(
     reference: Reference,
     timeout: Option<Duration>,
 ) -> PyResult<Answer> {
-    wait_for(py, asked, timeout).and_then(|answer| checked(py, answer, Some(reference)))
+    wait_for_object(py, asked, timeout).and_then(|answer| checked(py, answer, Some(reference)))
 }
 
-/// Whether there is room for an object; false if its owner could not know of it.
-fn room(py: Python<'_>, asked: &Asked) -> PyResult<bool> {
+/// Whether there is room for an object.
+enum Room {
+    Given,
+    /// Its owner could not know of it.
+    Unlinked,
+    /// It is here.
+    Taken,
+}
+
+fn room(py: Python<'_>, asked: &Asked) -> PyResult<Room> {
     match wait_for(py, asked, None)? {
-        Answer::Missing(Missing::Unlinked) => Ok(false),
-        answer => checked(py, answer, None).map(|_| true),
+        Answer::Missing(Missing::Unlinked) => Ok(Room::Unlinked),
+        Answer::Held => Ok(Room::Taken),
+        answer => checked(py, answer, None).map(|_| Room::Given),
+    }
+}
+
+/// A task that waits for an object leaves its CPUs to others meanwhile: it may be made by one of them.
+struct Waits(Option<(&'static Runtime, Option<Wait>)>);
+
+impl Waits {
+    fn more(&mut self) {
+        let Some(runtime) = slot::runtime() else { return };
+        self.0.get_or_insert_with(|| (runtime, runtime.block()));
+        if runtime.is_too_deep() {
+            runtime.wait_anyway();
+        }
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        if let Some((runtime, Some(wait))) = self.0.take() {
+            runtime.unblock(wait);
+        }
     }
 }
 
 fn wait_for(py: Python<'_>, asked: &Asked, timeout: Option<Duration>) -> PyResult<Answer> {
+    wait_while(py, asked, timeout, || {})
+}
+
+fn wait_for_object(py: Python<'_>, asked: &Asked, timeout: Option<Duration>) -> PyResult<Answer> {
+    let mut waits = Waits(None);
+    wait_while(py, asked, timeout, || waits.more())
+}
+
+fn wait_while(
+    py: Python<'_>,
+    asked: &Asked,
+    timeout: Option<Duration>,
+    mut meanwhile: impl FnMut(),
+) -> PyResult<Answer> {
     let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let slice = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
@@ -131,6 +177,7 @@ fn wait_for(py: Python<'_>, asked: &Asked, timeout: Option<Duration>) -> PyResul
             return Ok(answer);
         }
         py.check_signals()?;
+        meanwhile();
         if until.is_some_and(|until| until <= Instant::now()) {
             return Err(PyTimeoutError::new_err("the object is not there yet"));
         }
@@ -140,12 +187,12 @@ fn wait_for(py: Python<'_>, asked: &Asked, timeout: Option<Duration>) -> PyResul
 fn checked(py: Python<'_>, answer: Answer, of: Option<Reference>) -> PyResult<Answer> {
     let (name, arguments) = match answer {
         Answer::Full(why) => ("StoreFull", (why.size, why.used, why.limit, why.disk).into_pyobject(py)?),
-        Answer::Missing(Missing::Lost) => match of {
-            None => ("ObjectLost", PyTuple::empty(py)),
-            Some(reference) => ("ObjectLost", (lost(reference),).into_pyobject(py)?),
-        },
         Answer::Missing(Missing::OwnerLost) => ("OwnerLost", PyTuple::empty(py)),
         Answer::Missing(Missing::Unlinked) => ("ObjectLost", (UNLINKED,).into_pyobject(py)?),
+        Answer::Missing(why) => match of {
+            None => ("ObjectLost", PyTuple::empty(py)),
+            Some(reference) => ("ObjectLost", (lost(reference, &why),).into_pyobject(py)?),
+        },
         Answer::Broken => ("ClusterClosed", PyTuple::empty(py)),
         answer => return Ok(answer),
     };
@@ -154,15 +201,25 @@ fn checked(py: Python<'_>, answer: Answer, of: Option<Reference>) -> PyResult<An
     Err(made.map_or_else(|error| error, PyErr::from_value))
 }
 
-fn lost(Reference { object, home, .. }: Reference) -> String {
+fn lost(Reference { object, home, .. }: Reference, why: &Missing) -> String {
     let name = object.0.swap_bytes() >> 96;
     let made = match home {
         NodeId(0) => "by the program itself".into(),
         home => format!("on the node of number {home}"),
     };
-    format!(
-        "object {name:08x} is lost: it was made {made}, no node has its value any more, and nobody knows how to make it again"
-    )
+    let why = match why {
+        Missing::Lost | Missing::OwnerLost | Missing::Unlinked => {
+            "nobody knows how to make it again: that is known of results of tasks that the program itself has submitted with keep=True"
+        }
+        Missing::Forgotten => {
+            "how it was made is forgotten, for there was too much to remember: PACELINE_REMEMBER says how much may be"
+        }
+        Missing::TooOften => "it was made again three times, and lost each time",
+        Missing::NotAgain => "its task may not be run again, for it has retries=0",
+        Missing::NoInput => "what its task was given is gone, too, and cannot be made again",
+        Missing::Failed(why) => &format!("its task failed when it was run again: {why}"),
+    };
+    format!("object {name:08x} is lost: it was made {made}, no node has its value any more, and {why}")
 }
 
 #[pymethods]
@@ -176,47 +233,25 @@ impl Store {
 
     /// None: nobody would know of it here.
     fn put(&self, value: &Bound<'_, PyAny>, wait: f64) -> PyResult<Option<HeldReference>> {
+        match self.put_as(value, wait, ObjectId(random()?))? {
+            Ok(held) => Ok(Some(HeldReference { held: Arc::new(held) })),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Keep a value as the object that it was before it was lost. Its owner knows of it when this returns.
+    fn put_again(&self, value: &Bound<'_, PyAny>, wait: f64, object: u128) -> PyResult<()> {
         let py = value.py();
-        let mark = references::mark();
-        let pickled = references::travelling(Travel::Object, || pickle(value));
-        let inside: Vec<Reference> =
-            references::since(mark).into_iter().map(|found| found.held.reference()).collect();
-        let (pickled, buffers) = pickled?;
-        let layout = Layout::of(pickled.as_bytes().len(), &buffers);
-        let object = ObjectId(random()?);
-        let wait = Duration::try_from_secs_f64(wait.max(0.0)).unwrap_or(Duration::MAX);
-        if layout.size <= SMALL {
-            let mut bytes = Vec::with_capacity(layout.size);
-            layout.write(pickled.as_bytes(), &buffers, &mut bytes)?;
-            if !room(py, &self.objects.put_small(object, bytes, inside, wait))? {
-                return Ok(None);
+        match self.put_as(value, wait, ObjectId(object))? {
+            Ok(held) => {
+                // Its owner answers this after it has heard of the object. Nobody has such a pin: a slot that dies here
+                // leaves nothing behind.
+                let reference = held.reference();
+                let (_again, asked) = self.objects.claim(PinId(random()?), reference);
+                answer_of(py, &asked, reference, None).map(drop)
             }
-            return Ok(Some(HeldReference { held: Arc::new(self.objects.put_done(object)) }));
-        }
-        let asked = self.objects.reserve(object, layout.size as u64, wait);
-        match room(py, &asked) {
-            Ok(true) => {}
-            Ok(false) => return Ok(None),
-            Err(error) => {
-                self.objects.abandon(object);
-                return Err(error);
-            }
-        }
-        let pickled = pickled.as_bytes();
-        let filled = py.detach(|| {
-            let mut filling = Filling::new(layout.size as u64)?;
-            layout.write(pickled, &buffers, &mut filling)?;
-            filling.seal()
-        });
-        match filled {
-            Ok(memory) => {
-                let held = Arc::new(self.objects.put(object, memory, inside));
-                Ok(Some(HeldReference { held }))
-            }
-            Err(error) => {
-                self.objects.abandon(object);
-                Err(error.into())
-            }
+            Err(Room::Taken) => Ok(()),
+            Err(_) => checked(py, Answer::Missing(Missing::Unlinked), None).map(drop),
         }
     }
 
@@ -249,6 +284,13 @@ impl Store {
         let (held, asked) = self.objects.claim(PinId(pin), reference);
         answer_of(py, &asked, reference, None)?;
         Ok(HeldReference { held: Arc::new(held) })
+    }
+}
+
+impl HeldReference {
+    /// Its object was made like this.
+    pub fn remember(&self, maker: Maker) {
+        self.held.objects().remember(self.held.reference().object, maker);
     }
 }
 
@@ -371,6 +413,48 @@ impl Mapped {
 }
 
 impl Store {
+    /// Keep a value under this name; or why not.
+    fn put_as(&self, value: &Bound<'_, PyAny>, wait: f64, object: ObjectId) -> PyResult<Result<Held, Room>> {
+        let py = value.py();
+        let mark = references::mark();
+        let pickled = references::travelling(Travel::Object, || pickle(value));
+        let inside: Vec<Reference> =
+            references::since(mark).into_iter().map(|found| found.held.reference()).collect();
+        let (pickled, buffers) = pickled?;
+        let layout = Layout::of(pickled.as_bytes().len(), &buffers);
+        let wait = Duration::try_from_secs_f64(wait.max(0.0)).unwrap_or(Duration::MAX);
+        if layout.size <= SMALL {
+            let mut bytes = Vec::with_capacity(layout.size);
+            layout.write(pickled.as_bytes(), &buffers, &mut bytes)?;
+            return match room(py, &self.objects.put_small(object, bytes, inside, wait))? {
+                Room::Given => Ok(Ok(self.objects.put_done(object))),
+                other => Ok(Err(other)),
+            };
+        }
+        let asked = self.objects.reserve(object, layout.size as u64, wait);
+        match room(py, &asked) {
+            Ok(Room::Given) => {}
+            Ok(other) => return Ok(Err(other)),
+            Err(error) => {
+                self.objects.abandon(object);
+                return Err(error);
+            }
+        }
+        let pickled = pickled.as_bytes();
+        let filled = py.detach(|| {
+            let mut filling = Filling::new(layout.size as u64)?;
+            layout.write(pickled, &buffers, &mut filling)?;
+            filling.seal()
+        });
+        match filled {
+            Ok(memory) => Ok(Ok(self.objects.put(object, memory, inside))),
+            Err(error) => {
+                self.objects.abandon(object);
+                Err(error.into())
+            }
+        }
+    }
+
     fn content(&self, py: Python<'_>, reference: &[u8], timeout: Option<f64>) -> PyResult<Arc<Content>> {
         let reference = unpacked(reference)?;
         match self.objects.get(reference) {

@@ -2,6 +2,7 @@
 
 use crate::values::{self, Root};
 use bytes::Bytes;
+use paceline::makers::AGAIN;
 use paceline_net::segments::{LARGE, User};
 use paceline_proto::parts;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
@@ -93,16 +94,63 @@ pub fn apply_keeping<'py>(
 pub struct Arguments<'py> {
     form: u8,
     value: Bound<'py, PyAny>,
+    /// What the result is to be, if it was and is lost.
+    again: Option<Again>,
+}
+
+/// An object that is made again, from this item if the call is for several.
+#[derive(Clone, Copy)]
+struct Again {
+    object: u128,
+    item: u64,
+}
+
+impl Again {
+    fn read(bytes: &[u8]) -> Option<(Again, &[u8])> {
+        let (object, rest) = bytes.split_first_chunk::<16>()?;
+        let (item, rest) = rest.split_first_chunk::<8>()?;
+        Some((Again { object: u128::from_le_bytes(*object), item: u64::from_le_bytes(*item) }, rest))
+    }
 }
 
 impl<'py> Arguments<'py> {
     pub fn read(py: Python<'py>, payload: &[u8]) -> PyResult<Arguments<'py>> {
-        let (form, encoded) = parts::inner(payload).split_first().ok_or_else(|| malformed("empty"))?;
+        let (mut form, mut encoded) =
+            parts::inner(payload).split_first().ok_or_else(|| malformed("empty"))?;
+        let mut again = None;
+        if *form == AGAIN {
+            let (object, call) = Again::read(encoded).ok_or_else(|| malformed("too short"))?;
+            again = Some(object);
+            (form, encoded) = call.split_first().ok_or_else(|| malformed("empty"))?;
+        }
         let value = values::decode_part(py, payload, encoded).map_err(|error| unreadable(py, error))?;
-        Ok(Arguments { form: *form, value })
+        Ok(Arguments { form: *form, value, again })
     }
 
     pub fn apply(self, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        match self.again {
+            None => self.apply_plainly(function),
+            Some(again) => self.apply_again(function, again),
+        }
+    }
+
+    /// Make an object again. Of many items only the one that it was made from is needed.
+    fn apply_again(mut self, function: &Bound<'py, PyAny>, again: Again) -> PyResult<Bound<'py, PyAny>> {
+        let py = function.py();
+        let make = py.import(intern!(py, "paceline._slot"))?.getattr(intern!(py, "again"))?;
+        let function = make.call1((function, again.object))?;
+        if self.form == EACH || self.form == EACH_STAR {
+            let item = self.value.get_item(again.item)?;
+            (self.form, self.value) = match self.form {
+                EACH => (ONE, item),
+                _ => (ARGUMENTS, as_tuple(&item)?.into_any()),
+            };
+        }
+        self.again = None;
+        self.apply(&function)
+    }
+
+    fn apply_plainly(self, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (py, value) = (function.py(), self.value);
         match self.form {
             ONE => values::call_one(function, &value),

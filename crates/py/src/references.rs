@@ -42,6 +42,8 @@ const BY_VALUE: &str = "PACELINE_OBJECTS_BY_VALUE";
 thread_local! {
     static VISITS: Cell<bool> = const { Cell::new(false) };
     static TRAVEL: Cell<Travel> = const { Cell::new(Travel::Elsewhere) };
+    /// What the last bytes were before references were put to them, and to what, if somebody wants to know.
+    static NOTED: RefCell<Option<Option<Plain>>> = const { RefCell::new(None) };
     static FOUND: RefCell<Vec<Found>> = const { RefCell::new(Vec::new()) };
     /// What the bytes at this address refer to, which were built last of all that refer to something.
     static OBJECTS: RefCell<(usize, Vec<ObjectId>)> = const { RefCell::new((0, Vec::new())) };
@@ -168,8 +170,31 @@ impl AsRef<[u8]> for Carried {
     }
 }
 
+/// The bytes of a call without what keeps the objects that it refers to.
+pub struct Plain {
+    pub bytes: Bytes,
+    pub inputs: Vec<ObjectId>,
+}
+
+/// Build the bytes of a call, and have them without their references, too.
+pub fn noting(build: impl FnOnce() -> PyResult<Bytes>) -> PyResult<(Bytes, Plain)> {
+    let before = NOTED.replace(Some(None));
+    let built = build();
+    let noted = NOTED.replace(before).flatten();
+    let built = built?;
+    // Building may have run user code that built something else.
+    let plain = noted.filter(|plain| plain.bytes.as_ptr() == built.as_ptr());
+    let plain = plain.unwrap_or_else(|| Plain { bytes: built.clone(), inputs: Vec::new() });
+    Ok((built, plain))
+}
+
 pub fn carry(bytes: Bytes, found: Vec<Found>) -> Bytes {
-    let objects = found.iter().map(|found| found.held.reference().object).collect();
+    let objects: Vec<ObjectId> = found.iter().map(|found| found.held.reference().object).collect();
+    NOTED.with_borrow_mut(|noted| {
+        if let Some(place) = noted {
+            *place = Some(Plain { bytes: bytes.clone(), inputs: objects.clone() });
+        }
+    });
     let carried = Bytes::from_owner(Carried { bytes, _found: found });
     OBJECTS.set((carried.as_ptr() as usize, objects));
     carried

@@ -40,7 +40,7 @@ mod world;
 
 pub use job::Job;
 pub use news::{How, News};
-pub use objects::{Met, run_copies, run_objects};
+pub use objects::{Met, run_copies, run_losses, run_objects};
 pub use paceline_core::client::RetryOn;
 pub use paceline_proto::work::End;
 pub use run::{Report, run, run_traced};

@@ -1,5 +1,5 @@
 //! A world for objects alone: clients, their slots and one store, under a seed; or a cluster, where each client and each node
-//! has a store (`sites.rs`).
+//! has a store (`sites.rs`), and nodes may die (`losses.rs`).
 //!
 //! Calls and results carry references between processes; links are slow, but keep their order; slots and clients die at
 //! any moment, with or without what they had just sent; disks are slow and refuse.
@@ -10,9 +10,11 @@
 //!   before; and those go with their owner: no object, no pin, no memory in use.
 //! * SO-3: every question is answered once.
 
+mod losses;
 mod sites;
 
 use crate::random::Random;
+use losses::Losses;
 use paceline_core::Tick;
 use paceline_core::objects::{Event, Holder, LinkId};
 use paceline_proto::control::Message;
@@ -26,6 +28,8 @@ use std::time::Duration;
 const NODE: NodeId = NodeId(1);
 const LIMIT: u64 = 1000;
 const SLOTS: usize = 3;
+/// So many bytes may be known of how objects were made.
+const REMEMBERED: u64 = 2000;
 
 /// Why a process asked the store something.
 #[derive(Clone, Debug)]
@@ -43,6 +47,15 @@ enum Why {
         call: u64,
     },
     Claim(Reference),
+    /// The object that this call makes again may have room.
+    Again {
+        call: u64,
+        small: bool,
+    },
+    /// Its owner knows of it.
+    Settled {
+        call: u64,
+    },
 }
 
 /// What a process does.
@@ -69,6 +82,10 @@ struct Call {
     slot: usize,
     refs: Vec<Reference>,
     state: State,
+    /// It makes this object again.
+    makes: Option<Reference>,
+    /// It has missed something.
+    failed: bool,
 }
 
 #[derive(Debug)]
@@ -94,6 +111,10 @@ pub struct Met {
     pub fetched: u64,
     pub unfetched: u64,
     pub passed_on: u64,
+    pub nodes_lost: u64,
+    pub lost: u64,
+    pub made_again: u64,
+    pub in_vain: u64,
 }
 
 struct World {
@@ -107,6 +128,7 @@ struct World {
     drawn: u128,
     /// Results that were pinned by slots that died before they had sent them.
     unsent: BTreeSet<ObjectId>,
+    losses: Losses,
     met: Met,
 }
 
@@ -120,7 +142,16 @@ pub fn run_copies(seed: u64, steps: usize) -> Result<Met, String> {
     run(seed, steps, Sites::cluster())
 }
 
+/// The same in a cluster whose nodes die.
+pub fn run_losses(seed: u64, steps: usize) -> Result<Met, String> {
+    run_with(seed, steps, Sites::cluster(), Losses::some())
+}
+
 fn run(seed: u64, steps: usize, sites: Sites) -> Result<Met, String> {
+    run_with(seed, steps, sites, Losses::default())
+}
+
+fn run_with(seed: u64, steps: usize, sites: Sites, losses: Losses) -> Result<Met, String> {
     let mut world = World {
         random: Random::new(seed),
         now: Tick::ZERO,
@@ -131,6 +162,7 @@ fn run(seed: u64, steps: usize, sites: Sites) -> Result<Met, String> {
         called: 0,
         drawn: 0,
         unsent: BTreeSet::new(),
+        losses,
         met: Met::default(),
     };
     for owner in 1..=2 {
@@ -193,6 +225,10 @@ impl World {
     /// One thing happens.
     fn step(&mut self, war: bool) -> Result<(), String> {
         self.now = self.now + Duration::from_millis(self.random.within(0..20));
+        self.losses.step += 1;
+        if war && self.losses.happen && self.random.below(1000) == 0 {
+            return self.kill_node();
+        }
         if self.sites.is_cluster() && self.random.percent(40) {
             return self.between();
         }
@@ -222,6 +258,7 @@ impl World {
         process.numbers += 1;
         let number = process.numbers;
         process.asked.insert(number, why);
+        self.losses.asked.insert((id, number), self.losses.step);
         self.say(id, &message(number));
     }
 
@@ -231,7 +268,9 @@ impl World {
         let process = &mut self.processes[id];
         if let Some(bytes) = process.out.pop_front() {
             let site = process.site;
-            return self.tell(site, Event::From(LinkId(id as u64), decoded(&bytes)));
+            let message = decoded(&bytes);
+            self.losses.on_delivered(&message);
+            return self.tell(site, Event::From(LinkId(id as u64), message));
         }
         if !process.alive && !process.noticed {
             process.noticed = true;
@@ -253,6 +292,11 @@ impl World {
             FromStore::Offered { .. } | FromStore::Unsent { .. } | FromStore::Gone { .. } => {
                 Err(format!("a process hears what only nodes should: {message:?}"))
             }
+            FromStore::Make { object } => self.on_make(id, object),
+            FromStore::Forget { object } => {
+                self.losses.recipes.remove(&(id, object));
+                Ok(())
+            }
             FromStore::Unneeded { object } => {
                 // What is asked for again is let go of when that has come, too.
                 if self.processes[id].having.remove(&object) && !self.asks_for(id, object) {
@@ -267,7 +311,16 @@ impl World {
             | FromStore::Memory { number, .. }
             | FromStore::Missing { number, .. } => {
                 let why = self.processes[id].asked.remove(&number).ok_or("SO-3: answered twice")?;
-                self.on_answer(id, why, message)
+                let since = self.losses.asked.remove(&(id, number)).unwrap_or_default();
+                match (why, message) {
+                    (why @ (Why::Again { .. } | Why::Settled { .. }), message) => {
+                        self.on_made_again(id, why, &message)
+                    }
+                    (why, FromStore::Missing { why: missing, .. }) => {
+                        self.on_missing(id, why, missing, since)
+                    }
+                    (why, message) => self.on_answer(id, why, message),
+                }
             }
         }
     }
@@ -313,7 +366,6 @@ impl World {
                 }
                 self.count_answer(call);
             }
-            (why, FromStore::Missing { why: missing, .. }) => return self.on_missing(id, why, missing),
             (why, answer) => return Err(format!("{answer:?} is no answer to {why:?}")),
         }
         Ok(())
@@ -324,12 +376,12 @@ impl World {
         asked.any(|why| matches!(why, Why::Get(wanted, _) if wanted.object == object))
     }
 
-    fn on_missing(&mut self, id: usize, why: Why, missing: Missing) -> Result<(), String> {
+    fn on_missing(&mut self, id: usize, why: Why, missing: Missing, since: u64) -> Result<(), String> {
         let (reference, call) = match why {
             Why::Get(reference, call) => (Some(reference), call),
             Why::Hold(reference, call) => (Some(reference), Some(call)),
             Why::Claim(reference) => (Some(reference), None),
-            Why::Pin { .. } | Why::Room { .. } => (None, None),
+            Why::Pin { .. } | Why::Room { .. } | Why::Again { .. } | Why::Settled { .. } => (None, None),
         };
         let owner = reference.map_or(self.processes[id].owner, |reference| reference.owner);
         // A call whose caller has died keeps nothing.
@@ -337,7 +389,14 @@ impl World {
         // Its bytes did not get through.
         let failed = reference.is_some_and(|reference| self.sites.failed.contains(&reference.object));
         if self.is_alive(owner) && !orphan && !failed {
-            return Err(format!("SO-1: process {id} misses {reference:?}: {missing:?}"));
+            let lost = reference.is_some_and(|reference| self.may_be_lost(reference, &missing, since));
+            if !lost {
+                return Err(format!("SO-1: process {id} misses {reference:?}: {missing:?}"));
+            }
+            self.met.lost += 1;
+        }
+        if let Some(call) = call.and_then(|call| self.calls.get_mut(&call)) {
+            call.failed = true;
         }
         self.met.owners_lost += u64::from(missing == Missing::OwnerLost);
         if let Some(Reference { object, .. }) = reference
@@ -443,7 +502,8 @@ impl World {
             self.processes[caller].holder.add(reference.object);
         }
         self.called += 1;
-        self.calls.insert(self.called, Call { caller, slot, refs, state: State::Travels });
+        let state = State::Travels;
+        self.calls.insert(self.called, Call { caller, slot, refs, state, makes: None, failed: false });
     }
 
     /// A call goes a step on.
@@ -456,6 +516,9 @@ impl World {
         let call = &self.calls[&number];
         let (caller, slot, refs) = (call.caller, call.slot, call.refs.clone());
         let alive = self.processes[slot].alive;
+        if let Some(makes) = call.makes {
+            return self.on_making(number, makes, alive);
+        }
         match call.state {
             State::Travels if alive => {
                 let keeps: Vec<Reference> =
@@ -481,6 +544,7 @@ impl World {
                 self.calls.get_mut(&number).expect("it is here").state = State::Returns(None);
             }
             State::Returns(result) => {
+                let inputs = call.refs.clone();
                 self.end_call(number, caller);
                 if let Some((reference, pin)) = result {
                     self.met.results += 1;
@@ -491,6 +555,7 @@ impl World {
                         pin,
                         reference,
                     });
+                    self.remember(caller, reference, inputs);
                 }
             }
             // The caller hears that its slot has died.
@@ -511,7 +576,8 @@ impl World {
         if let State::Pinning(reference, _) = call.state {
             self.unsent.insert(reference.object);
         }
-        for reference in call.refs {
+        // What is made again keeps nothing that it is made from: the store does.
+        for reference in call.refs.into_iter().filter(|_| call.makes.is_none()) {
             self.release(caller, reference);
         }
     }

@@ -1,6 +1,6 @@
 //! Seeds of the world of objects.
 
-use paceline_sim::{run_copies, run_objects};
+use paceline_sim::{run_copies, run_losses, run_objects};
 
 fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
@@ -34,6 +34,27 @@ fn every_seed_keeps_its_promises_in_a_cluster() {
             one.fetched,
             one.unfetched,
             one.passed_on,
+        ];
+        met.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    assert!(met.iter().all(|&count| count > 0), "every case is met: {met:?}");
+}
+
+#[test]
+fn every_seed_keeps_its_promises_when_nodes_die() {
+    let first = number("SIM_FIRST", 1);
+    let mut met = [0; 8];
+    for seed in first..first + number("SIM_SEEDS", 100) {
+        let one = run_losses(seed, 8000).unwrap_or_else(|why| panic!("{why}"));
+        let counts = [
+            one.puts,
+            one.gets,
+            one.results,
+            one.passed_on,
+            one.nodes_lost,
+            one.lost,
+            one.made_again,
+            one.in_vain,
         ];
         met.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }

@@ -162,7 +162,19 @@ def _kept(function: Callable[..., Any]) -> Callable[..., Any]:
 
         return put(function(*args, **kwargs))
 
+    kept.__wrapped__ = function  # type: ignore[attr-defined]
     return kept
+
+
+def again(kept: Any, name: int) -> Callable[..., None]:
+    """The function of `_kept`, whose result becomes again the object of this name, which is lost."""
+
+    def make(*args: Any, **kwargs: Any) -> None:
+        from paceline._objects import WAIT, store
+
+        store().put_again(kept.__wrapped__(*args, **kwargs), WAIT, name)
+
+    return make
 
 
 def each(function: Callable[..., Any], items: list[Any]) -> list[Any]:

@@ -7,8 +7,8 @@ from paceline.errors._wording import amount
 
 
 class ObjectLost(PacelineError):
-    """A reference refers to nothing any more: the node that kept the value has ended, and nobody knows how to make the
-    value again."""
+    """A reference refers to nothing any more: the node that kept the value has ended, and the value cannot be made
+    again. The message says why not."""
 
     code = "object-lost"
     hint = "put the value again, or run the task again that made it"

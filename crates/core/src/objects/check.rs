@@ -18,6 +18,10 @@ impl Store {
                 *pins.entry(inner.object).or_default() += 1;
             }
         }
+        for object in self.makers.kept() {
+            *pins.entry(object).or_default() += 1;
+        }
+        self.makers.check()?;
         for (id, object) in &self.objects {
             used += if matches!(object.place, Place::Disk | Place::Away) { 0 } else { object.size };
             spilling += if object.place == Place::Spilling { object.size } else { 0 };

@@ -13,15 +13,21 @@ use paceline_proto::{ClientId, NodeId, ObjectId};
 
 impl Store {
     /// An object was made on the node at this link.
-    pub(super) fn on_made(&mut self, link: LinkId, id: ObjectId, size: u64, inside: Vec<Reference>) {
+    pub(super) fn on_made(
+        &mut self,
+        now: Tick,
+        link: LinkId,
+        id: ObjectId,
+        size: u64,
+        inside: Vec<Reference>,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(from) = self.links.get(&link) else { return };
-        if let Some(object) = self.objects.get_mut(&id) {
-            object.copies.insert(link);
-            object.holders.insert(link);
-            return;
-        }
         let (owner, home) =
             (from.owner.map_or(ClientId(0), |(owner, _)| owner), from.node.unwrap_or(NodeId(0)));
+        if self.objects.contains_key(&id) {
+            return self.on_made_again(now, link, id, size, &inside, out);
+        }
         let inside = self.keep_inside(&inside);
         self.uses += 1;
         let reference = Reference { object: id, owner, home };
@@ -30,6 +36,42 @@ impl Store {
         object.holders.insert(link);
         object.copies.insert(link);
         self.objects.insert(id, object);
+    }
+
+    /// The same of one that is known: its task has run again.
+    fn on_made_again(
+        &mut self,
+        now: Tick,
+        link: LinkId,
+        id: ObjectId,
+        size: u64,
+        inside: &[Reference],
+        out: &mut Vec<Effect>,
+    ) {
+        let inside = self.keep_inside(inside);
+        let object = self.objects.get_mut(&id).expect("it is known");
+        if object.place == Place::Away && object.copies.is_empty() {
+            object.size = size;
+        }
+        object.copies.insert(link);
+        object.holders.insert(link);
+        object.tree.serving.remove(&link);
+        // What this node has asked for it has by now.
+        let (wanted, queue) = (&mut object.wanted, &mut object.tree.queue);
+        for (_, number) in wanted
+            .extract_if(.., |(asker, _)| *asker == link)
+            .chain(queue.extract_if(.., |(asker, _)| *asker == link))
+        {
+            out.push(Effect::To(link, FromStore::Held { number }));
+        }
+        for inner in std::mem::replace(&mut object.inside, inside) {
+            if let Some(found) = self.objects.get_mut(&inner.object) {
+                found.pins -= 1;
+            }
+            self.see_to(inner.object, out);
+        }
+        self.assign(now, id, out);
+        self.on_found(now, id, out);
     }
 
     /// The node at this link has the bytes.
@@ -41,6 +83,7 @@ impl Store {
                 self.tell_copies(id, out);
                 self.assign(now, id, out);
                 self.see_to(id, out);
+                self.on_found(now, id, out);
             }
             // It has ended while they were on their way (CP-1).
             None => out.push(Effect::To(link, FromStore::Gone { object: id, why: Missing::Lost })),
@@ -55,7 +98,7 @@ impl Store {
         }
         let Some(&link) = object.copies.difference(&object.failed).next() else {
             object.failed.clear();
-            return self.none_to_be_had(id, Missing::Lost, out);
+            return self.on_lost(id, out);
         };
         let size = object.size;
         if size > self.room.limit {
@@ -133,7 +176,7 @@ impl Store {
             self.fetch(now, id, out);
         } else if self.far {
             self.tell_owner(owner, ToStore::LetGo { object: id }, out);
-            self.none_to_be_had(id, Missing::Lost, out);
+            self.none_to_be_had(id, &Missing::Lost, out);
         } else if wanted {
             // CP-3
             self.fetch(now, id, out);

@@ -122,8 +122,13 @@ impl Store {
                 self.known(reference);
                 return Some(ToStore::Get { number, reference });
             }
-            // What only nodes say to owners is nothing to us.
-            ToStore::Node { .. } | ToStore::Made { .. } | ToStore::Has { .. } | ToStore::Send { .. } => {}
+            // What only nodes say to owners is nothing to us, nor what only owners know.
+            ToStore::Node { .. }
+            | ToStore::Made { .. }
+            | ToStore::Has { .. }
+            | ToStore::Send { .. }
+            | ToStore::Remember { .. }
+            | ToStore::Ran { .. } => {}
             message => return Some(message),
         }
         None
@@ -140,7 +145,7 @@ impl Store {
         object.asked = true;
         let reference = object.reference;
         if self.link_to(reference.owner).is_none() {
-            return self.none_to_be_had(id, Missing::Unlinked, out);
+            return self.none_to_be_had(id, &Missing::Unlinked, out);
         }
         let message = |number| ToStore::Get { number, reference };
         self.ask_owner(reference.owner, Pending::Get(id), message, out);
@@ -191,7 +196,7 @@ impl Store {
         let asked: Vec<u64> =
             self.pending.iter().filter(|(_, (over, _))| *over == link).map(|(number, _)| *number).collect();
         for number in asked {
-            self.on_missing(number, Missing::Unlinked, out);
+            self.on_missing(number, &Missing::Unlinked, out);
         }
     }
 
@@ -212,9 +217,22 @@ impl Store {
                     out.push(Effect::To(link, FromStore::Held { number }));
                 }
                 Some((_, Pending::Still(object))) => self.is_up(object, number),
-                Some((_, Pending::Get(_))) | None => {}
+                // It was made again on this very node.
+                Some((_, Pending::Get(id))) => {
+                    let waits = self.waits_for_room(id);
+                    let object = self.objects.get_mut(&id).filter(|_| !waits);
+                    if let Some(object) = object.filter(|object| object.place == Place::Away && object.asked)
+                    {
+                        object.asked = false;
+                        if !object.wanted.is_empty() {
+                            self.fetch_from_owner(id, out);
+                        }
+                        self.see_to(id, out);
+                    }
+                }
+                None => {}
             },
-            FromStore::Missing { number, why } => self.on_missing(number, why, out),
+            FromStore::Missing { number, why } => self.on_missing(number, &why, out),
             FromStore::Small { number, bytes } => {
                 let size = bytes.len() as u64;
                 self.on_offer(now, link, number, size, What::Came(bytes), out);
@@ -236,9 +254,13 @@ impl Store {
                 Some(found) if found.place == Place::Spilling && !found.wanted.is_empty() => {
                     found.ended = true
                 }
-                _ => self.remove(object, why, out),
+                _ => self.remove(object, &why, out),
             },
-            FromStore::Welcome { .. } | FromStore::Room { .. } | FromStore::Unneeded { .. } => {}
+            FromStore::Welcome { .. }
+            | FromStore::Room { .. }
+            | FromStore::Unneeded { .. }
+            | FromStore::Make { .. }
+            | FromStore::Forget { .. } => {}
         }
     }
 
@@ -249,17 +271,17 @@ impl Store {
         }
     }
 
-    fn on_missing(&mut self, number: u64, why: Missing, out: &mut Vec<Effect>) {
+    fn on_missing(&mut self, number: u64, why: &Missing, out: &mut Vec<Effect>) {
         match self.pending.remove(&number) {
             Some((_, Pending::Hold { link, number, object })) => {
                 if let Some(object) = self.objects.get_mut(&object) {
                     object.holders.remove(&link);
                 }
-                out.push(Effect::To(link, FromStore::Missing { number, why }));
+                out.push(Effect::To(link, FromStore::Missing { number, why: why.clone() }));
                 self.see_to(object, out);
             }
             Some((_, Pending::Pin { link, number })) => {
-                out.push(Effect::To(link, FromStore::Missing { number, why }));
+                out.push(Effect::To(link, FromStore::Missing { number, why: why.clone() }));
             }
             Some((_, Pending::Get(object))) => self.none_to_be_had(object, why, out),
             Some((_, Pending::Still(_))) | None => {}
@@ -267,11 +289,11 @@ impl Store {
     }
 
     /// Whoever wanted the bytes hears that there are none.
-    pub(super) fn none_to_be_had(&mut self, id: ObjectId, why: Missing, out: &mut Vec<Effect>) {
+    pub(super) fn none_to_be_had(&mut self, id: ObjectId, why: &Missing, out: &mut Vec<Effect>) {
         let Some(object) = self.objects.get_mut(&id) else { return };
-        object.asked = false;
+        (object.asked, object.making) = (false, false);
         for (link, number) in std::mem::take(&mut object.wanted) {
-            out.push(Effect::To(link, FromStore::Missing { number, why }));
+            out.push(Effect::To(link, FromStore::Missing { number, why: why.clone() }));
         }
         self.see_to(id, out);
     }

@@ -15,8 +15,10 @@
 //! (`far.rs`). Which nodes have copies is also told to the client that owns them, for its tasks run better there
 //! (`whereabouts.rs`).
 //!
+//! What is lost with a node that ends is made again by running its task again, where the owner knows that task (`makers.rs`).
+//!
 //! * OB-1: as long as a living process holds an object of a living owner, or a pin or another object keeps it, its bytes
-//!   are there: in memory or on disk.
+//!   are there: in memory or on disk. Only those that nodes alone had end with the last of these.
 //! * OB-2: an object that nothing keeps any more is gone; so is everything of an owner that has ended.
 //! * OB-3: memory in use is counted until the last process has let go of it, and room is given only within the limit.
 //! * OB-4: what waits for room is served in order, or told after its time that there is none.
@@ -26,6 +28,7 @@ mod check;
 mod copies;
 mod far;
 mod holder;
+mod makers;
 mod room;
 mod store;
 mod tree;

@@ -114,7 +114,12 @@ impl Store {
         small: Option<(Vec<u8>, Vec<Reference>)>,
         out: &mut Vec<Effect>,
     ) {
-        if size > self.room.limit || self.objects.contains_key(&object) {
+        let known = self.objects.get(&object).map(|object| object.place);
+        if known.is_some_and(|place| self.far && place != Place::Away) {
+            // It was to be made again, and is here.
+            return out.push(Effect::To(link, FromStore::Held { number }));
+        }
+        if size > self.room.limit || (known.is_some() && !self.far) {
             let why = self.room.full(size);
             return out.push(Effect::To(link, FromStore::Full { number, why }));
         }
@@ -165,16 +170,32 @@ impl Store {
             return self.say_unlinked(link, number, id, out);
         }
         let owner = self.links.get(&link).and_then(|link| link.owner).map_or(ClientId(0), |(owner, _)| owner);
+        if self.objects.get(&id).is_some_and(|object| object.place != Place::Away) {
+            return out.push(Effect::To(link, FromStore::Held { number }));
+        }
         self.room.used += size;
         self.uses += 1;
         let reference = Reference { object: id, owner, home: self.node };
-        self.objects.insert(id, Object::new(reference, size, Place::Coming(link), self.uses));
+        match self.objects.get_mut(&id) {
+            // It is made again, and somebody here has asked for it.
+            Some(object) => {
+                (object.size, object.place, object.asked) = (size, Place::Coming(link), false);
+            }
+            None => {
+                self.objects.insert(id, Object::new(reference, size, Place::Coming(link), self.uses));
+            }
+        }
         if let Some((bytes, inside)) = small {
             self.objects.get_mut(&id).expect("just made").place = Place::Small;
             out.push(Effect::KeepSmall(id, bytes));
             self.on_kept(link, id, inside, out);
         }
         out.push(Effect::To(link, FromStore::Room { number }));
+    }
+
+    /// Whether the bytes of an object that comes from elsewhere wait for room.
+    pub(super) fn waits_for_room(&self, id: ObjectId) -> bool {
+        self.room.waiting.iter().any(|wish| wish.object == id)
     }
 
     /// Somebody waits: what was not used for the longest time goes to disk, unless a process has it.

@@ -5,6 +5,7 @@ use paceline_proto::{ClientId, NodeId, ObjectId, PinId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::far::Pending;
+use super::makers::Makers;
 use super::room::Room;
 use super::tree::Tree;
 use crate::Tick;
@@ -119,6 +120,8 @@ pub(super) struct Object {
     pub asked: bool,
     /// They are to come from another node than the owner's.
     pub elsewhere: bool,
+    /// Nobody has them, and they are being made again.
+    pub making: bool,
     /// Who gets them from whom.
     pub tree: Tree,
     /// The owner knows that this store holds it.
@@ -145,6 +148,7 @@ impl Object {
             failed: BTreeSet::new(),
             asked: false,
             elsewhere: false,
+            making: false,
             tree: Tree::default(),
             up: false,
             ended: false,
@@ -208,6 +212,7 @@ pub struct Store {
     pub(super) links: BTreeMap<LinkId, Link>,
     pub(super) pins: BTreeMap<PinId, (ObjectId, ClientId)>,
     pub(super) room: Room,
+    pub(super) makers: Makers,
     gone: VecDeque<ClientId>,
     pub(super) uses: u64,
 }
@@ -224,6 +229,7 @@ impl Store {
             links: BTreeMap::new(),
             pins: BTreeMap::new(),
             room: Room::new(limit),
+            makers: Makers::default(),
             gone: VecDeque::new(),
             uses: 0,
         }
@@ -298,7 +304,7 @@ impl Store {
             ToStore::Put { object, inside } => self.on_put(link, object, inside, out),
             ToStore::Abandon { object } => {
                 if self.objects.get(&object).is_some_and(|found| found.place == Place::Coming(link)) {
-                    self.remove(object, Missing::Lost, out);
+                    self.unmade(now, object, out);
                 }
             }
             ToStore::Hold { number, reference } => match self.objects.get_mut(&reference.object) {
@@ -338,12 +344,31 @@ impl Store {
                 self.links.insert(link, Link { node: Some(node), ..Link::of(Some((owner, false))) });
             }
             ToStore::Made { object, size, inside } => {
-                self.on_made(link, object, size, inside);
+                self.on_made(now, link, object, size, inside, out);
                 self.tell_copies(object, out);
             }
             ToStore::Has { object } => self.on_has(now, link, object, out),
             ToStore::Send { object } => out.push(Effect::Send(link, object)),
+            ToStore::Remember { object, inputs, bytes, again } => {
+                self.on_remember(link, object, inputs, (bytes, again), out);
+            }
+            ToStore::Ran { object, failed } => self.on_ran(now, object, failed, out),
         }
+    }
+
+    /// The process that was making an object does not.
+    fn unmade(&mut self, now: Tick, id: ObjectId, out: &mut Vec<Effect>) {
+        let Some(object) = self.objects.get_mut(&id) else { return };
+        if !self.far {
+            return self.remove(id, &Missing::Lost, out);
+        }
+        // It was made again, and its owner may still have it made by somebody else; if it was new, nobody needs it.
+        object.place = Place::Away;
+        self.room.used -= object.size;
+        if !object.wanted.is_empty() {
+            self.fetch(now, id, out);
+        }
+        self.see_to(id, out);
     }
 
     /// The bytes of an object are here.
@@ -403,6 +428,7 @@ impl Store {
         out: &mut Vec<Effect>,
     ) {
         self.uses += 1;
+        self.bring_back(reference.object);
         let Some(object) = self.objects.get_mut(&reference.object) else {
             return self.say_missing(link, number, reference, out);
         };
@@ -446,23 +472,24 @@ impl Store {
     /// Something that kept an object may be gone (OB-2).
     pub(super) fn see_to(&mut self, id: ObjectId, out: &mut Vec<Effect>) {
         if self.objects.get(&id).is_some_and(|object| !object.is_kept(self.far)) {
-            self.remove(id, Missing::Lost, out);
+            self.remove(id, &Missing::Lost, out);
         }
     }
 
-    pub(super) fn remove(&mut self, id: ObjectId, why: Missing, out: &mut Vec<Effect>) {
+    pub(super) fn remove(&mut self, id: ObjectId, why: &Missing, out: &mut Vec<Effect>) {
         let mut next = vec![id];
+        let mut removed = Vec::new();
         while let Some(id) = next.pop() {
             let Some(object) = self.objects.remove(&id) else { continue };
             Self::tell_end(id, &object, out);
             for &(link, number) in object.wanted.iter().chain(&object.tree.queue) {
-                out.push(Effect::To(link, FromStore::Missing { number, why }));
+                out.push(Effect::To(link, FromStore::Missing { number, why: why.clone() }));
             }
             for &link in &object.having {
                 out.push(Effect::To(link, FromStore::Unneeded { object: id }));
             }
             for &link in &object.copies {
-                out.push(Effect::To(link, FromStore::Gone { object: id, why }));
+                out.push(Effect::To(link, FromStore::Gone { object: id, why: why.clone() }));
             }
             if !matches!(object.place, Place::Coming(_) | Place::Away) {
                 out.push(Effect::Discard(id));
@@ -481,7 +508,9 @@ impl Store {
                 others.for_each(|other| other.inside.retain(|inner| inner.object != id));
             }
             self.room.on_removed(id, object);
+            removed.push(id);
         }
+        removed.into_iter().for_each(|id| self.see_to_maker(id, out));
     }
 
     fn on_let_go(&mut self, link: LinkId, id: ObjectId) {
@@ -509,15 +538,20 @@ impl Store {
             self.forget_questions(link, out);
         }
         let ids: Vec<ObjectId> = self.objects.keys().copied().collect();
+        // Before anything is made again: what was only there is lost, too.
+        for id in &ids {
+            if self.objects.get_mut(id).is_some_and(|object| object.copies.remove(&link)) {
+                self.tell_copies(*id, out);
+            }
+        }
         for id in ids {
             let Some(object) = self.objects.get_mut(&id) else { continue };
-            let had = object.copies.remove(&link);
             object.failed.remove(&link);
             object.tree.on_link_down(link);
             object.having.remove(&link);
             object.wanted.retain(|(asker, _)| *asker != link);
             match object.place {
-                Place::Coming(from) if from == link && !object.asked => self.remove(id, Missing::Lost, out),
+                Place::Coming(from) if from == link && !object.asked => self.unmade(now, id, out),
                 Place::Coming(from) if from == link => self.on_fetched(now, id, false, out),
                 Place::Away
                     if object.asked
@@ -529,9 +563,6 @@ impl Store {
                     self.fetch(now, id, out);
                 }
                 _ => {}
-            }
-            if had {
-                self.tell_copies(id, out);
             }
             self.drop_holder(link, id, out);
             self.assign(now, id, out);
@@ -558,11 +589,14 @@ impl Store {
                 self.gone.pop_front();
             }
         }
+        if !self.far {
+            self.makers.clear();
+        }
         let theirs = |object: &&Object| object.reference.owner == owner;
         let ids: Vec<ObjectId> =
             self.objects.values().filter(theirs).map(|object| object.reference.object).collect();
         for id in ids {
-            self.remove(id, Missing::OwnerLost, out);
+            self.remove(id, &Missing::OwnerLost, out);
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct Objects {
     limit: u64,
     /// Its clients have stores of their own.
     far: bool,
+    /// How many bytes may be known of how objects were made, if somebody says.
+    remembers: Option<u64>,
     news: Option<mpsc::UnboundedSender<News>>,
     status: Arc<Mutex<Status>>,
     passes: Passes,
@@ -84,12 +86,17 @@ impl Objects {
     pub fn new(node: NodeId, limit: u64) -> Objects {
         let status = Arc::new(Mutex::new(Status { limit, ..Status::default() }));
         let (passes, whereabouts) = Default::default();
-        Objects { node, limit, far: false, news: None, status, passes, whereabouts }
+        Objects { node, limit, far: false, remembers: None, news: None, status, passes, whereabouts }
     }
 
     /// The store of a node whose clients have such stores.
     pub fn of_cluster(node: NodeId, limit: u64) -> Objects {
         Objects { far: true, ..Objects::new(node, limit) }
+    }
+
+    /// It knows how objects were made, in so many bytes.
+    pub fn remembering(self, bytes: Option<u64>) -> Objects {
+        Objects { remembers: bytes, ..self }
     }
 
     /// Have this know where the objects are.
@@ -101,7 +108,8 @@ impl Objects {
         self.news.get_or_insert_with(|| {
             let (sender, receiver) = mpsc::unbounded_channel();
             let make = if self.far { Store::of_cluster } else { Store::new };
-            let core = make(self.node, self.limit);
+            let mut core = make(self.node, self.limit);
+            self.remembers.into_iter().for_each(|bytes| core.remember_at_most(bytes));
             // Not kept alive by itself.
             let (status, passes) = (self.status.clone(), self.passes.clone());
             let mut shell = Shell::new(core, self.node, sender.downgrade(), status, passes);

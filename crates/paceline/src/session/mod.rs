@@ -336,6 +336,11 @@ impl Session {
         Ok(objects.insert(opened).clone())
     }
 
+    /// Whether objects that nodes keep for this client may be lost, so that it is of use to know how they were made.
+    pub fn loses_objects(&self) -> bool {
+        self.shared.state.lock().inner.host.loses_nodes()
+    }
+
     /// Make a function known by its bytes.
     pub fn define(&self, bytes: Bytes) -> FunctionId {
         self.shared.state.lock().inner.core.define(bytes)
