@@ -1,6 +1,7 @@
 //! The store's invariants.
 
-use super::store::{Place, Store};
+use super::object::Place;
+use super::store::Store;
 use paceline_proto::ObjectId;
 use std::collections::BTreeMap;
 

@@ -5,8 +5,9 @@
 //! * CP-3: if a copy cannot be had, the next one is tried.
 
 use super::far::FETCHED;
+use super::object::{Object, Place};
 use super::room::{What, Wish};
-use super::store::{Effect, LinkId, Object, Place, Store};
+use super::store::{Effect, LinkId, Store};
 use crate::Tick;
 use paceline_proto::objects::{FromStore, Full, Missing, Reference, Source, ToStore};
 use paceline_proto::{ClientId, NodeId, ObjectId};

@@ -4,8 +4,9 @@
 //! * FR-2: the owner is asked once for the bytes of an object, however many processes want them.
 //! * FR-3: bytes stay until the owner says that they are of no use any more, or is gone.
 
+use super::object::{Object, Place};
 use super::room::{What, Wish};
-use super::store::{Effect, Link, LinkId, Object, Place, Store};
+use super::store::{Effect, Link, LinkId, Store};
 use crate::Tick;
 use paceline_proto::objects::{FromStore, Missing, Reference, Source, ToStore};
 use paceline_proto::{ClientId, ObjectId};

@@ -11,7 +11,8 @@
 //! * MK-5: what is known of an object is forgotten when the object is gone and nothing known was made from it. So a chain
 //!   can be made again although the values in between are gone.
 
-use super::store::{Effect, LinkId, Object, Place, Store};
+use super::object::{Object, Place};
+use super::store::{Effect, LinkId, Store};
 use crate::Tick;
 use paceline_proto::ObjectId;
 use paceline_proto::objects::{FromStore, Missing, Reference};

@@ -29,6 +29,7 @@ mod copies;
 mod far;
 mod holder;
 mod makers;
+mod object;
 mod room;
 mod store;
 mod tree;

@@ -1,6 +1,7 @@
 //! How much memory objects have, who waits for more, and what goes to disk for it.
 
-use super::store::{Effect, LinkId, Object, Place, Store};
+use super::object::{Object, Place};
+use super::store::{Effect, LinkId, Store};
 use crate::Tick;
 use paceline_proto::objects::{FromStore, Full, Reference, Source};
 use paceline_proto::{ClientId, ObjectId};

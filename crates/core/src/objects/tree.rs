@@ -5,7 +5,8 @@
 //! * TR-2: a node passes an object on to at most [`AT_ONCE`] others at a time.
 //! * TR-3: who did not get it from one source is given another, each once, and the owner itself in the end.
 
-use super::store::{Effect, LinkId, Object, Place, Store};
+use super::object::{Object, Place};
+use super::store::{Effect, LinkId, Store};
 use crate::Tick;
 use paceline_proto::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};

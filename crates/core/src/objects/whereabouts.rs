@@ -3,7 +3,8 @@
 //! * WH-1: whenever another node has a copy, or one has none any more, it is told; and the end of an object that was told
 //!   of. What was told may be late: it is good enough for a preference, and for nothing else.
 
-use super::store::{Effect, Object, Store};
+use super::object::Object;
+use super::store::{Effect, Store};
 use paceline_proto::{NodeId, ObjectId};
 
 impl Store {
