@@ -22,14 +22,16 @@ SAME_FEATURES := -p paceline-cli -p paceline-py
 COMMAND := python/paceline/_bin/paceline
 
 # bench: ONLY="rtt map1", QUICK=1, STRICT=1      sim: SEED, STEPS      sim-nightly: SEEDS      fuzz: SECONDS, ONLY
+# chaos: SEED, MINUTES
 SEED ?= 1
 STEPS ?= 10000
 SEEDS ?= 10000
 SECONDS ?= 300
+MINUTES ?= 10
 
 .DEFAULT_GOAL := help
 .PHONY: help scale build command programs wheel demo test test-quick test-nightly test-rust test-python test-hosts test-hosts-quick test-hosts-nightly \
-	test-bench check check-rust check-python deny format bench fuzz sim sim-nightly mutations clean
+	test-bench check check-rust check-python deny format bench fuzz sim sim-nightly mutations chaos test-chaos clean
 
 help: ## this list
 	@echo "Paceline: make <target>"
@@ -67,14 +69,18 @@ wheel: $(VENV)/.tools ## the release wheel, into dist/
 demo: build ## the main job on an embedded cluster: a tour of the Mandelbrot set, tile by tile
 	@$(BIN)/python examples/demo.py
 
-test: ## everything: check, Rust and Python tests, doc tests, a tiny run of every bench
+# Whatever can be built is tested to the end: a run shows all that is wrong, not the first of it.
+test: ## everything: check, Rust and Python tests, doc tests, several hosts, a minute of chaos, a tiny run of every bench
 	@$(STAGE) "build" $(MAKE) --no-print-directory build
-	@$(STAGE) "check: Rust" $(MAKE) --no-print-directory check-rust
-	@$(STAGE) "check: Python" $(MAKE) --no-print-directory check-python
-	@$(STAGE) "tests: Rust" $(MAKE) --no-print-directory test-rust
-	@$(STAGE) "tests: Python" $(MAKE) --no-print-directory test-python
-	@$(STAGE) "tests: hosts" $(MAKE) --no-print-directory test-hosts-quick
-	@$(STAGE) "bench: smoke" $(MAKE) --no-print-directory test-bench
+	@failed=0; run() { $(STAGE) "$$1" $(MAKE) --no-print-directory "$$2" || failed=1; }; \
+		run "check: Rust" check-rust; \
+		run "check: Python" check-python; \
+		run "tests: Rust" test-rust; \
+		run "tests: Python" test-python; \
+		run "tests: hosts" test-hosts-quick; \
+		run "tests: chaos" test-chaos; \
+		run "bench: smoke" test-bench; \
+		exit $$failed
 
 test-quick: build programs ## the Python tests that take less than five seconds each
 	$(BIN)/python -m pytest -q -m "not slow and not nightly"
@@ -84,9 +90,9 @@ test-nightly: build programs ## the Python tests that take minutes or gigabytes
 
 test-rust: build programs
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		$(CARGO) nextest run $(LOCKED) --workspace && $(CARGO) test $(LOCKED) --workspace --doc --quiet; \
+		$(CARGO) nextest run $(LOCKED) --workspace --no-fail-fast && $(CARGO) test $(LOCKED) --workspace --doc --quiet; \
 	else \
-		$(CARGO) test $(LOCKED) --workspace --quiet; \
+		$(CARGO) test $(LOCKED) --workspace --quiet --no-fail-fast; \
 	fi
 	$(CARGO) run --quiet --target-dir target --manifest-path examples/rust-quickstart/Cargo.toml
 
@@ -105,6 +111,18 @@ test-hosts-nightly: build ## those of them that take minutes
 	@scripts/install-hosts-packages
 	$(BIN)/python -m pytest -q -m nightly -o faulthandler_timeout=1200 tests/hosts
 
+# The clients of chaos import the package; so does the program that runs it.
+CHAOS := PYTHONPATH=tests:tests/python:tests/hosts $(BIN)/python -m chaos.run
+
+test-chaos: build # one minute of chaos, always the same plan
+	@scripts/install-hosts-packages
+	$(BIN)/python -m pytest -q tests/chaos
+	@$(CHAOS) --seed 1 --minutes 1
+
+chaos: build ## a cluster of real processes under planned faults, and a check of all histories (SEED=1 MINUTES=10); as root
+	@scripts/install-hosts-packages
+	@$(CHAOS) --seed $(SEED) --minutes $(MINUTES)
+
 test-bench: build
 	$(BIN)/python bench/run.py --smoke
 
@@ -119,6 +137,7 @@ check-rust: $(VENV)/.tools
 check-python: build
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
+	@scripts/mutations --check
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allow.txt --ignore-unused-allowlist paceline._native
 
@@ -134,11 +153,17 @@ format: $(VENV)/.tools ## rewrite the sources in the project's format
 bench: build ## the bars, Paceline and its peers in one run (ONLY="rtt map1", QUICK=1, STRICT=1)
 	@$(BIN)/python bench/run.py $(ONLY) $(if $(QUICK),--quick) $(if $(STRICT),--strict)
 
-fuzz: ## fuzz the frame decoder on nightly Rust (SECONDS=300 a target, ONLY=target)
-	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked --quiet cargo-fuzz
-	@cd fuzz && for target in $(or $(ONLY),$$($(CARGO) +nightly fuzz list)); do \
-		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(SECONDS) || exit 1; \
-	done
+fuzz: ## fuzz the frame decoder and the cores (SECONDS=300 a target, ONLY=target); the cores also without nightly Rust
+	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \
+		$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install --locked --quiet cargo-fuzz || exit 1; \
+		cd fuzz && for target in $(or $(ONLY),$$($(CARGO) +nightly fuzz list)); do \
+			$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(SECONDS) || exit 1; \
+		done; \
+	else \
+		for target in $(or $(ONLY),head node client); do \
+			$(CARGO) run $(LOCKED) --quiet --release -p paceline-sim --example fuzz -- $$target --seconds $(SECONDS) || exit 1; \
+		done; \
+	fi
 
 sim: ## replay one seed of the simulation (SEED=1 STEPS=10000)
 	$(CARGO) run $(LOCKED) --quiet --release -p paceline-sim -- --seed $(SEED) --steps $(STEPS)

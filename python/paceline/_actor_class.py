@@ -137,10 +137,11 @@ class ActorClass(_Typed[T]):
             return self._detached(session, payload, name, args, kwargs)
         shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **_common(options)}))
         needs = _remote.slot_needs(shipped)
-        pool = session.pool(1, eager=True, once=True, restarts=options["restarts"], **needs)
+        identity = os.urandom(16)
+        pool = session.pool(1, eager=True, once=True, identity=identity, restarts=options["restarts"], **needs)
         pool.prepare(payload, name, args, kwargs)
         kind = SavedHome if self._about.saves and options["restarts"] else OwnHome
-        return kind(session, pool, self._about, os.urandom(16), options["timeout"], options["name"])
+        return kind(session, pool, self._about, identity, options["timeout"], options["name"])
 
     def _detached(
         self, session: Session, payload: bytes, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]

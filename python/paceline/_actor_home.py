@@ -269,12 +269,17 @@ def told(about: About, timeout: float | None) -> bytes:
     return _pickle.dumps((tuple(about), timeout))
 
 
-def look_for(session: Session, name: str, within: float) -> tuple[bytes, bytes] | None:
-    """The actor of this name, as the head knows it. One that is about to come is waited for, for so long."""
+def look_for(session: Session, name: str, within: float, must: bool = False) -> tuple[bytes, bytes] | None:
+    """The actor of this name, as the head knows it. One that is about to come is waited for, for so long; `must` raises
+    `ActorUnavailable` if it has not come then."""
     from paceline._native import Unreached
 
     try:
-        return session.find_actor(name, within)
+        found = session.find_actor(name, within)
+        if found is None and must and session.actor_comes(name):
+            why = "it is being started, or its owner has not come back yet"
+            raise errors.ActorUnavailable(function=f"get_actor({name!r})", why=why)
+        return found
     except Unreached as error:
         raise errors.ConnectionFailed(
             f"the actor {name} cannot be looked for: {error.args[0]}",
@@ -287,9 +292,9 @@ def find(name: str, cluster: Cluster | None) -> Home:
     import _pickle
 
     session = (cluster or _cluster.current())._connected()
-    found = look_for(session, name, COMES_WITHIN)
+    found = look_for(session, name, COMES_WITHIN, must=True)
     if found is None:
-        raise errors.NoSuchActor(name)
+        raise errors.NoSuchActor(name, session.why_actor_gone(name) or "")
     identity, card = found
     if card[:1] == OF_RUST:
         raise errors.ActorRefused(f"{name!r} is an actor of a Rust program, and only Rust programs can call it")

@@ -76,13 +76,18 @@ class Daemon:
         return _is_alive(self.pid)
 
     def terminate(self) -> None:
-        """Let it end: a head ends its cluster, a node finishes what it runs for a moment. Harmless when repeated."""
+        """Let it end: a head stops its cluster, a node finishes what it runs for a moment. Harmless when repeated."""
         if self._process is not None:
             _close(self._process)
             if self._process.poll() is None:
                 self._process.terminate()
         elif _is_alive(self.pid):
-            os.kill(self.pid, 15)
+            if self._told.get("role") == "node":
+                os.kill(self.pid, 15)
+            else:
+                # The signal would end the head alone, and its cluster would wait for the next.
+                command = [program(), "stop", "--name", self.name]
+                subprocess.run(command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True)
 
     def kill(self) -> None:
         """End it at once, and with it everything it started. Nobody is told."""
@@ -427,19 +432,23 @@ def _home() -> str:
 
 
 def _is_locked(path: str) -> bool:
+    """Whether a daemon has this lock. It is looked at and not taken, so that nobody who starts finds it taken."""
     import fcntl
+    import struct
 
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # C's `struct flock`: the whole file, and no process.
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked)
     except OSError:
-        return True
+        return False
     finally:
         os.close(file)
-    return False
+    return bool(struct.unpack_from("h", found)[0] != fcntl.F_UNLCK)
 
 
 def _is_alive(pid: int) -> bool:

@@ -7,6 +7,9 @@ not own: its slots, which are a pool of the core.
 * EX-2: the program does not end before what was submitted has.
 * EX-3: a slot that dies, or an initializer that fails, breaks the executor: whatever has not ended then raises
   `BrokenProcessPool`, and so does `submit`.
+* EX-5: Ctrl-C ends what was submitted: where a value of `map` or the end of `shutdown` is waited for, or if it leaves
+  the `with` block or the program. What runs is told to stop, and has two seconds for that; a second Ctrl-C ends it at
+  once.
 * EX-4: an executor that is forgotten finishes what was submitted, as if by `shutdown(wait=False)`.
 """
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import sys
 import threading
 import time
 import weakref
@@ -30,6 +34,7 @@ from paceline.errors import PacelineError, SerializationError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
     from typing import Any, NoReturn, ParamSpec, TypeVar
 
     from paceline import _native
@@ -183,7 +188,12 @@ class Executor(concurrent.futures.Executor):
             shipper = self._shipped()
             started = (self._submit(lambda fn: shipper.chunks(fn, True), fn, (chunk,), {}) for chunk in chunks)
         # As long as nothing is read, only the buffer is filled.
-        futures = deque(started if buffersize is None else islice(started, buffersize))
+        futures: deque[concurrent.futures.Future[Any]] = deque()
+        try:
+            futures.extend(started if buffersize is None else islice(started, buffersize))
+        except KeyboardInterrupt:
+            _interrupt(futures)
+            raise
         results = _results(futures, started if buffersize else iter(()), deadline)
         return results if chunksize == 1 else _flat(results)
 
@@ -211,7 +221,19 @@ class Executor(concurrent.futures.Executor):
             shipper.native.cancel_waiting(self._max_workers + 1)
         shipper.native.finish()
         if wait:
-            _join(shipper.native)
+            try:
+                _join(shipper.native)
+            except KeyboardInterrupt:
+                shipper.native.interrupt()
+                raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        shipper = self._shipper
+        if shipper is not None and isinstance(error, KeyboardInterrupt):
+            shipper.native.interrupt()
+        self.shutdown(wait=True)
 
     def _kill(self) -> None:
         """End the executor with all that runs in it."""
@@ -342,12 +364,24 @@ def _results(
             try:
                 # No reference to the value is kept here while the caller has it, nor to its future.
                 result = [futures[0].result(left)]
+            except KeyboardInterrupt:
+                _interrupt(futures)
+                raise
             finally:
                 futures.popleft().cancel()
             futures.extend(islice(more, 1))
             yield result.pop()
     finally:
         for future in futures:
+            future.cancel()
+
+
+def _interrupt(futures: Iterable[concurrent.futures.Future[Any]]) -> None:
+    """End these calls, also those that run (EX-5)."""
+    for future in futures:
+        if isinstance(future, FutureBase):
+            future._interrupt()
+        else:
             future.cancel()
 
 
@@ -387,11 +421,21 @@ def _at_end() -> None:
             working.append(executor._shipper.native)
     for native in working:
         try:
+            if _is_interrupted():
+                native.interrupt()
             native.finish()
             _join(native)
         except KeyboardInterrupt:
             native.close()
     _left.clear()
+
+
+def _is_interrupted() -> bool:
+    """Whether the program ends by Ctrl-C, which nobody has caught."""
+    if hasattr(sys, "ps1") or sys.flags.interactive:
+        return False  # it went on after that
+    last = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return isinstance(last, KeyboardInterrupt)
 
 
 def _after_fork() -> None:

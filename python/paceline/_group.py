@@ -197,14 +197,20 @@ class Group:
     def _gather(self, options: Options) -> None:
         """Wait until all members are there, and tell each which one it is (GP-1)."""
         patient = {**_plain(_remote.DEFAULTS), "wait": options["wait"]}
-        try:
-            ports = self._each(member.arrive, patient, lambda _: ())
-        except NoResources as refused:
-            raise NoResources(
-                needs=refused.needs, largest=refused.largest, why=refused.why, waited=refused.waited, group=self.size
-            ) from None
-        places = self._native.places()
-        assert places is not None, "members that have answered are there"
+        places = None
+        while places is None:
+            # A member that has answered may be lost before it is looked for: then this raises `GroupLost`.
+            try:
+                ports = self._each(member.arrive, patient, lambda _: ())
+            except NoResources as refused:
+                raise NoResources(
+                    needs=refused.needs,
+                    largest=refused.largest,
+                    why=refused.why,
+                    waited=refused.waited,
+                    group=self.size,
+                ) from None
+            places = self._native.places()
         self.nodes = [node for node, _, _ in places]
         host = "127.0.0.1" if len(set(self.nodes)) == 1 else places[0][2] or self.nodes[0]
         self._each(member.enter, patient, lambda rank: (rank, self._variables(rank, host, ports[0])))

@@ -166,6 +166,8 @@ class Pool:
         """
     def cancel_waiting(self, keep: int = 0) -> int:
         """Cancel what has not begun as far as is known, but for the `keep` oldest. Says how many calls that were."""
+    def interrupt(self) -> None:
+        """Cancel every call. One that runs gets a `KeyboardInterrupt`, and two seconds later its slot ends."""
     def broken(self) -> BaseException | None:
         """What has broken the pool."""
     def finish(self) -> None:
@@ -355,12 +357,17 @@ class Session:
         """A handle to an actor of another process, by the 16 bytes that it was hosted as."""
     def find_actor(self, name: str, within: float = 10.0) -> tuple[bytes, bytes] | None:
         """The actor of this name and what its owner says of it. One that is being started is waited for."""
+    def actor_comes(self, name: str) -> bool:
+        """Whether an actor of this name is being started, or built anew, though nobody has it now."""
+    def why_actor_gone(self, name: str) -> str | None:
+        """What became of the last actor of this name, if there is none now and the head knows."""
     def pool(
         self,
         size: int,
         *,
         eager: bool,
         once: bool = False,
+        identity: bytes | None = None,
         restarts: int | None = None,
         outlives_nodes: bool = False,
         calls_per_slot: int | None = None,
@@ -375,7 +382,8 @@ class Session:
         """At most so many slots with state of their own.
 
         With `eager` all are asked for now and kept, else as calls need them, kept once there. With `once` calls run at
-        most once, in the order they were submitted, and `size` is 1. `restarts` deaths of slots are made good (None:
+        most once, in the order they were submitted, and `size` is 1; `identity` is what the actor is known by, so that
+        no second one of it is built while the first may live. `restarts` deaths of slots are made good (None:
         all), and with `outlives_nodes` those by the loss of a node do not count; `calls_per_slot` calls use a slot up.
         """
     def set_standing(self, weight: int, priority: int) -> None:

@@ -31,6 +31,7 @@ KINDS: dict[str, type[errors.PacelineError]] = {
     "actor-unavailable": errors.ActorUnavailable,
     "closed": errors.ClusterClosed,
     "stopped": errors.ClusterStopped,
+    "limit-reached": errors.LimitReached,
     "not-connected": errors.NotConnected,
     "queue-full": errors.QueueFull,
     "failed": errors.RemoteError,

@@ -9,7 +9,7 @@ from lab import Host, Lab
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PRINTED = re.compile(r"paceline join \S+ --token (\S+)")
+PRINTED = re.compile(r"PACELINE_TOKEN=(\S+) paceline join \S+")
 
 
 def blocks() -> list[tuple[str, str]]:
@@ -43,7 +43,7 @@ def test_the_section_line_by_line(lab: Lab) -> None:
             if where == "head":
                 done = head.shell(line).ok()
             elif where.startswith("each other machine"):
-                assert line == "paceline join head:7077 --token ..."
+                assert line == "PACELINE_TOKEN=... paceline join head:7077"
                 node1.shell(line.replace("...", printed_token(outputs["paceline start --bind 0.0.0.0"]))).ok()
                 done = node2.shell(line.replace("...", printed_token(head.shell("paceline token").ok().stdout))).ok()
                 joined += [node1, node2]

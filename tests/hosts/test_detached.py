@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
 
 from lab import Lab
-from lab.cluster import Cluster, tell
+from lab.cluster import Cluster, daemon, tell
 from support.waiting import wait_until
 
 ACTORS = """
@@ -68,3 +70,35 @@ def test_an_actor_on_a_silent_host_is_out_of_reach_and_then_elsewhere(cluster: C
     tell(alice, "back")
     done = script.wait(30).ok()
     assert done.stdout.splitlines()[-1] != "in the end node1"
+
+
+AWAITED = """
+class Box:
+    def where(self):
+        return socket.gethostname()
+
+pl.remote(cpus=0)(Box).options(name="box", detached=True)().where()
+print("made", flush=True)
+wait_for("gone")
+try:
+    pl.get_actor("box")
+except pl.PacelineError as error:
+    print(error.code, error, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_detached_actor_without_a_node_is_unavailable_and_not_unknown(lab: Lab) -> None:
+    """It is in the head's journal and is built anew when there is a node: whoever looks for it is told so."""
+    cluster = Cluster(lab, lab.host("head"), "--cpus", "0")
+    cluster.join(lab.host("node1"))
+    cluster.give_key(lab.host("alice"))
+    cluster.wait_for_nodes("node1")
+    script = cluster.client(lab.hosts["alice"], AWAITED)
+    script.said("made")
+    lab.power_off(lab.hosts["node1"])
+    # A head that has just been started knows of the actor from its journal only.
+    os.kill(daemon(cluster.head).pid, signal.SIGKILL)
+    cluster.start()
+    tell(lab.hosts["alice"], "gone")
+    script.said("actor-unavailable get_actor('box') did not run: its actor cannot be reached", 30)

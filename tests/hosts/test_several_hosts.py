@@ -221,3 +221,22 @@ print(pl.map(abs, [-1, 2, -3], engine="cluster"))
         assert done.returncode != 0
         assert "head:7077" in done.stderr
         assert "password" in done.stderr
+
+
+DOUBLES = """
+@pl.remote
+def inner(x):
+    return x + 1
+
+@pl.remote
+def outer(x):
+    return inner.submit(x).result() + inner(x)
+
+print("values", outer.map(range(4)), flush=True)
+"""
+
+
+def test_task_on_another_host_submits_tasks_of_its_own(cluster: Cluster, lab: Lab) -> None:
+    script = cluster.client(lab.hosts["alice"], DOUBLES)
+    script.said("values [2, 4, 6, 8]", 40)
+    script.wait(20).ok()

@@ -299,3 +299,29 @@ print("closed", flush=True)
     assert stranger.python(knock, lab.hosts["node1"].address, timeout=20).ok().stdout == "closed\n"
     cluster.wait_for_nodes("head", "node1", "node2")
     wait_until(lambda: not cluster.status()["clients"], "no client")
+
+
+SQUAT = """
+import os, socket, sys, time
+os.setuid(65534)
+names = sys.argv[1:]
+held = [socket.socket(socket.AF_UNIX) for _ in names]
+for one, name in zip(held, names):
+    one.bind("\\0" + name)
+    one.listen()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_socket_name_that_another_user_holds_does_not_hide_the_port(lab: Lab) -> None:
+    """Whoever knows the name of a node's unix socket can have one of that name on another machine."""
+    cluster = Cluster(lab, lab.host("head"), "--cpus", "0")
+    node1, alice = lab.host("node1"), lab.host("alice")
+    cluster.join(node1)
+    cluster.give_key(alice)
+    names = [json.loads(path.read_text())["unix"] for path in (node1.files / "root").rglob("nodes/*.json")]
+    assert names
+    alice.script(SQUAT, *names).said("up")
+    work = "assert pl.map(abs, [-1] * 50, engine='cluster') == [1] * 50"
+    cluster.client(alice, work).wait(20).ok()

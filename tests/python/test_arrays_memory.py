@@ -42,7 +42,8 @@ def test_memory_comes_back() -> None:
                 assert time.monotonic() < until, f"{shared()} kB of segments are still there"
                 time.sleep(0.05)
             assert (filled(16 * MIB, 3) == 3).all()
-        """
+        """,
+        timeout=50,
     ).ok()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ import pytest
 
 import paceline as pl
 from support import wait_until
+from support.processes import is_dead
 
 CPUS = 2
 
@@ -170,3 +172,32 @@ def test_a_killed_slot_is_reported_at_once_though_its_children_live(cluster: pl.
     with pytest.raises(pl.SlotDied):
         future.result(timeout=10)
     assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("first", ["zygote", "all", "slot"])
+def test_children_of_a_killed_zygotes_slots_end_with_them(cluster: pl.Cluster, tmp_path: Path, first: str) -> None:
+    """ZN-1: also those with a session of their own, which nobody's death ends."""
+
+    @pl.remote(retries=0)
+    def leave_children(path: str) -> None:
+        pids = [os.getppid(), os.getpid()]
+        pids.append(subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
+        if (pid := os.fork()) == 0:
+            os.setsid()
+            time.sleep(600)
+            os._exit(0)
+        with open(path + ".new", "w") as file:
+            file.write(" ".join(map(str, [*pids, pid])))
+        os.rename(path + ".new", path)
+        time.sleep(60)
+
+    path = tmp_path / "pids"
+    future = leave_children.submit(str(path))
+    wait_until(path.exists, "the task to have its children")
+    zygote, slot, *children = map(int, path.read_text().split())
+    for pid in {"zygote": [zygote], "all": [zygote, slot], "slot": [slot, zygote]}[first]:
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(pl.SlotDied):
+        future.result(timeout=10)
+    wait_until(lambda: all(is_dead(pid) for pid in children), "its children to end", 2)
+    assert pl.remote(abs)(-1) == 1

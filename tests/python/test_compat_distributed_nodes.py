@@ -40,10 +40,10 @@ def port_of(home: Commands) -> int:
 
 def test_a_head_node_from_python(home: Commands, capsys: pytest.CaptureFixture[str]) -> None:
     assert (api.is_server_running(), api.is_client_running()) == (False, False)
-    terminate, wait = api.start_head_node("secret", port=0)
+    terminate, wait = api.start_head_node("secret horse", port=0)
     assert (api.is_server_running(), api.is_client_running()) == (True, True)
     assert gpus(home) == [2]
-    again = api.start_head_node("secret", port=0)
+    again = api.start_head_node("secret horse", port=0)
     assert "A server is already running on this machine." in capsys.readouterr().out
     again[0]()
     again[1]()
@@ -55,12 +55,12 @@ def test_a_head_node_from_python(home: Commands, capsys: pytest.CaptureFixture[s
 
 
 def test_server_and_node_apart(home: Commands, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stop_server, wait_for_server = api.start_server("secret", port=0)
+    stop_server, wait_for_server = api.start_server("secret horse", port=0)
     assert (api.is_server_running(), api.is_client_running()) == (True, False)
-    stop_node, wait_for_node = api.start_node("secret", port=port_of(home), max_gpus=1)
+    stop_node, wait_for_node = api.start_node("secret horse", port=port_of(home), max_gpus=1)
     assert api.is_client_running()
     assert gpus(home) == [1]
-    api.start_node("secret", port=port_of(home))
+    api.start_node("secret horse", port=port_of(home))
     assert "A client is already running on this machine." in capsys.readouterr().out
     stop_node()
     wait_for_node()
@@ -71,7 +71,7 @@ def test_server_and_node_apart(home: Commands, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_another_password_is_refused(home: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminate, wait = api.start_server("secret", port=0)
+    terminate, wait = api.start_server("secret horse", port=0)
     port = port_of(home)
     monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "elsewhere"))
     with pytest.raises(pl.PacelineError, match="password"):
@@ -81,8 +81,8 @@ def test_another_password_is_refused(home: Commands, tmp_path: Path, monkeypatch
 
 
 def test_the_server_ends_its_nodes(home: Commands) -> None:
-    terminate, wait = api.start_server("secret", port=0)
-    _, wait_for_node = api.start_node("secret", port=port_of(home))
+    terminate, wait = api.start_server("secret horse", port=0)
+    _, wait_for_node = api.start_node("secret horse", port=port_of(home))
     terminate()
     wait()
     wait_for_node()
@@ -100,17 +100,17 @@ def command(home: Commands, *arguments: str, **variables: str) -> subprocess.Pop
 
 
 def test_the_command(home: Commands) -> None:
-    head = command(home, "--head", "--server-only", "--port", "0", "--password", "secret")
+    head = command(home, "--head", "--server-only", "--port", "0", "--password", "secret horse")
     assert head.stdout is not None
     lines = [head.stdout.readline().rstrip("\n") for _ in range(5)]
     assert lines[0] == "Starting workers pool server."
     assert lines[1] == lines[4] == "*" * 90
     assert lines[2] == "To start a worker node, type:"
     assert f"{START_NODE} -p {port_of(home)} -a " in lines[3]
-    assert "secret" not in " ".join(lines)
-    node = command(home, "-a", "localhost", "-p", str(port_of(home)), "-m", "1", PACELINE_PASSWORD="secret")
+    assert "secret horse" not in " ".join(lines)
+    node = command(home, "-a", "localhost", "-p", str(port_of(home)), "-m", "1", PACELINE_PASSWORD="secret horse")
     wait_until(lambda: gpus(home) == [1], "the node to be there")
-    twice = command(home, "-a", "localhost", "-p", str(port_of(home)), PACELINE_PASSWORD="secret")
+    twice = command(home, "-a", "localhost", "-p", str(port_of(home)), PACELINE_PASSWORD="secret horse")
     assert twice.communicate(timeout=20)[0] == "A client is already running on this machine.\n"
     assert twice.returncode == 0
     head.send_signal(signal.SIGINT)

@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Commands]:
 @pytest.fixture
 def port(home: Commands) -> Iterator[int]:
     """A head node, by the port of its server."""
-    terminate, wait = start_head_node("secret", port=0)
+    terminate, wait = start_head_node("secret horse", port=0)
     yield port_of(home)
     terminate()
     wait()
@@ -85,7 +85,7 @@ def jobs(*whats: Any) -> list[dict[str, Any]]:
 
 
 def opened(port: int, **options: Any) -> Pool:
-    return Pool(Worker, {"args": [100], "kwargs": {"scale": 10}}, "secret", server_port=port, **options)
+    return Pool(Worker, {"args": [100], "kwargs": {"scale": 10}}, "secret horse", server_port=port, **options)
 
 
 def test_one_worker_for_each_gpu(port: int) -> None:
@@ -137,20 +137,20 @@ def test_a_job_that_takes_too_long_is_given_to_another(port: int, tmp_path: Path
 
 
 def test_nodes_come_and_go(home: Commands) -> None:
-    terminate, wait = start_server("secret", port=0)
+    terminate, wait = start_server("secret horse", port=0)
     port = port_of(home)
     with opened(port) as pool:
         assert (pool.get_workers_count(), pool.get_nodes_count()) == (0, 0)
         began = time.monotonic()
         pool.wait_for_workers(1, timeout=timedelta(seconds=0.2))
         assert time.monotonic() - began < 5, "in vain, and without a word"
-        stop, gone = start_node("secret", port=port, max_gpus=1)
+        stop, gone = start_node("secret horse", port=port, max_gpus=1)
         pool.wait_for_workers(1, timeout=30)
         assert pool.map(jobs(1, 2)) == [110, 120]
         stop()
         gone()
         wait_until(lambda: pool.get_nodes_count() == 0, "the node to be gone")
-        stop, gone = start_node("secret", port=port)
+        stop, gone = start_node("secret horse", port=port)
         pool.wait_for_workers(3, timeout=30)
         assert pool.get_nodes_count() == 1
         assert pool.map(jobs(3)) == [130]
@@ -199,7 +199,7 @@ def test_another_password(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_without_gpus_workers_have_cpus(home: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_FAKE_GPUS", "0")
-    terminate, wait = start_head_node("secret", port=0)
+    terminate, wait = start_head_node("secret horse", port=0)
     with opened(port_of(home), min_workers=1) as pool:
         assert pool.get_workers_count() >= 1
         assert pool.map(jobs(1)) == [110]

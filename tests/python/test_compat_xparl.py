@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -42,6 +44,19 @@ def xparl(home: Commands, *arguments: str) -> Told:
         timeout=30,
     )
     return Told(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.slow
+def test_status_names_a_cluster_that_does_not_answer(home: Commands) -> None:
+    port = get_free_tcp_port()
+    xparl(home, "start", "--port", str(port), "--cpu_num", "1").ok()
+    head = home.status()["cluster"]["pid"]
+    os.kill(head, signal.SIGSTOP)
+    try:
+        told = xparl(home, "status").ok().out
+    finally:
+        os.kill(head, signal.SIGCONT)
+    assert f"Can not connect to cluster localhost:{port}, please try later." in told
 
 
 def test_start_status_connect_stop(home: Commands) -> None:

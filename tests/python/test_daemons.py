@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import paceline as pl
 from paceline._cli import program
 from support.daemons import Commands, abstract_sockets
 from support.processes import children_of, process
+from support.proxies import Proxy
 from support.scripts import start_script
 from support.terminal import shell_in_terminal
 from support.waiting import wait_until
@@ -131,8 +133,71 @@ def test_a_password_opens_the_cluster(paceline: Commands, tmp_path: Path) -> Non
     other = Commands(tmp_path / "other", paceline.marker)
     told = other("join", head["address"], "--cpus", "1", PACELINE_PASSWORD="wrong")
     assert told.code == 5
+    [line] = [line for line in paceline("logs", "head").ok().out.splitlines() if "password refused" in line]
+    assert "source=127.0.0.1" in line
+    assert "failures=1" in line
     other.join(head["address"], "b", "--cpus", "1", "--password-file", str(secret))
     wait_until(lambda: paceline.nodes() == ["b"], "the node")
+
+
+def test_password_that_is_too_short_is_refused_at_start(paceline: Commands) -> None:
+    told = paceline("start", "--port", "0", "--no-node", PACELINE_PASSWORD="seven77")
+    assert told.code == 2
+    assert "at least 8 characters" in told.err
+    paceline.assert_nothing_left()
+
+
+def test_token_given_as_an_argument_is_not_seen_by_others(paceline: Commands) -> None:
+    token = "pl1-" + "5a" * 24
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        for arguments in (["--token", token], [f"--token={token}"]):
+            joining = subprocess.Popen(
+                [program(), "join", address, *arguments, "--cpus", "1"],
+                env=paceline.environment(),
+                stderr=subprocess.DEVNULL,
+            )
+            # It is at the head, so its arguments have been read.
+            connection, _ = silent.accept()
+            seen = Path(f"/proc/{joining.pid}/cmdline").read_bytes()
+            joining.kill()
+            joining.wait()
+            connection.close()
+            while wait_for_more(silent):
+                silent.accept()[0].close()
+            assert b"join" in seen
+            assert token.encode() not in seen
+            assert b"5a5a" not in seen
+
+
+def wait_for_more(listener: socket.socket) -> bool:
+    return bool(select.select([listener], [], [], 0)[0])
+
+
+@pytest.mark.parametrize("by", ["argument", "variable", "standard input"])
+def test_token_is_redeemed_and_the_log_says_by_whom(paceline: Commands, tmp_path: Path, by: str) -> None:
+    head = paceline.start("--no-node")
+    token = head["token"]
+    other = Commands(tmp_path / "other", paceline.marker)
+    arguments = {"argument": ["--token", token], "variable": [], "standard input": ["--token", "-"]}[by]
+    variables = {"PACELINE_TOKEN": token} if by == "variable" else {}
+    done = subprocess.run(
+        [program(), "join", head["address"], "--node-name", "b", "--node-port", "0", "--cpus", "1", *arguments],
+        env=other.environment(**variables),
+        input=f"{token}\n" if by == "standard input" else "",
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: paceline.nodes() == ["b"], "the node")
+    lines = [line for line in paceline("logs", "head").ok().out.splitlines() if "token redeemed" in line]
+    assert len(lines) == 1, "by nobody else, and once"
+    short = token.removeprefix("pl1-")[:8]
+    assert f'token="{short}"' in lines[0]
+    assert 'name="b"' in lines[0]
+    assert "address=127.0.0.1:" in lines[0]
+    assert token[20:] not in lines[0], "the secret is not in it"
 
 
 def test_stop_ends_the_nodes_of_other_machines(paceline: Commands, tmp_path: Path) -> None:
@@ -164,13 +229,85 @@ def test_a_killed_node_disappears_and_the_total_shrinks(paceline: Commands) -> N
     wait_until(lambda: paceline.nodes() == ["a"], "the node again")
 
 
+def test_killed_process_of_a_node_is_noticed_at_once(paceline: Commands) -> None:
+    """Though a heartbeat is two seconds, and silence ends a node after three."""
+    head = paceline.start("--no-node")
+    nodes = {name: paceline.join(head["address"], name, "--cpus", "1") for name in ("a", "b")}
+    wait_until(lambda: len(paceline.nodes()) == 2, "both nodes")
+    with pl.connect(head["address"], key_file=paceline.home / "clusters/default/key"):
+
+        @pl.remote
+        def nap(seconds: float) -> int:
+            time.sleep(seconds)
+            return os.getpid()
+
+        futures = [nap.submit(1.5) for _ in range(2)]
+        wait_until(lambda: all(future.running() for future in futures), "both to run")
+        os.kill(nodes["a"]["pid"], signal.SIGKILL)
+        killed = time.monotonic()
+        wait_until(lambda: [one["name"] for one in paceline.status()["nodes"]] == ["b"], "the head to know", 3)
+        assert time.monotonic() - killed < 1
+        for future in futures:
+            future.result(20)
+        # The one that was lost runs after the one that was there, and waits for nothing else.
+        assert time.monotonic() - killed < 4.5
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_node_that_lives_outlasts_the_end_of_its_link(paceline: Commands, tmp_path: Path, reset: bool) -> None:
+    head = paceline.start("--no-node")
+    with Proxy(head["address"]) as proxy:
+        key = str(paceline.home / "clusters/default/key")
+        other = Commands(tmp_path / "other", paceline.marker)
+        other.join(proxy.address, "a", "--cpus", "1", "--key-file", key)
+        wait_until(lambda: paceline.nodes() == ["a"], "the node")
+        paceline("submit", "--", "sleep", "600").ok()
+
+        def state() -> str:
+            [one] = paceline.status()["programs"]
+            return f"{one['state']} {one['restarted']}"
+
+        wait_until(lambda: state() == "running 0", "it to run", 20, state)
+        proxy.refuse()
+        proxy.cut(reset=reset)
+        for _ in range(20):
+            assert [one["name"] for one in paceline.status()["nodes"]] == ["a"], "a link that ended is no proof"
+            time.sleep(0.1)
+        proxy.refuse(False)
+        wait_until(lambda: paceline.nodes() == ["a"], "the node to be back", 10, paceline.status)
+        assert state() == "running 0"
+
+
+def test_call_of_an_actor_whose_node_is_dead_has_not_begun(paceline: Commands) -> None:
+    """PL-5: the client was idle and has not seen the end of its link, but nothing can be said over it any more."""
+    head = paceline.start("--no-node")
+    node = paceline.join(head["address"], "a", "--cpus", "1")
+    wait_until(lambda: paceline.nodes() == ["a"], "the node")
+    with pl.connect(head["address"], key_file=paceline.home / "clusters/default/key"):
+
+        @pl.remote
+        class Actor:
+            def pid(self) -> int:
+                return os.getpid()
+
+        actor = Actor()
+        slot = actor.pid()
+        os.kill(node["pid"], signal.SIGKILL)
+        wait_until(lambda: is_gone(slot), "its slot to end")
+        with pytest.raises(pl.ActorDied) as caught:
+            actor.pid()
+        assert not caught.value.ran
+        assert "had not begun" in str(caught.value)
+
+
 def test_a_killed_head_can_be_started_again(paceline: Commands) -> None:
     head = paceline.start("--no-node")
     port = head["address"].rpartition(":")[2]
     paceline.join(head["address"], "a", "--cpus", "1")
     os.kill(head["pid"], signal.SIGKILL)
     wait_until(lambda: is_gone(head["pid"]), "the head to be gone")
-    assert "no active cluster" in paceline("status").ok().out or "error" in paceline("status", "--json").out
+    told = paceline("status", "--json")
+    assert (told.code, told.json["clusters"][0]["code"]) == (4, "unreachable"), "the node is here, its head is not"
     again = paceline.start("--no-node", "--port", port)
     assert again["address"] == head["address"]
     wait_until(lambda: paceline.nodes() == ["a"], "the node to find the head again")
@@ -205,9 +342,181 @@ def test_a_killed_head_takes_its_own_slots_with_it(paceline: Commands) -> None:
     wait_until(lambda: len(paceline.processes()) >= 3, "zygote and slots")
     os.kill(head["pid"], signal.SIGKILL)
     wait_until(lambda: not paceline.processes(), "everything to end", state=paceline.processes)
-    assert paceline("status").ok().out == "no active cluster\n"
+    assert "the head of cluster default" in paceline("status").out
     paceline("stop").ok()
     assert paceline.files() == [], "what a killed head has left goes with the next stop"
+    assert paceline("status").ok().out == "no active cluster\n"
+
+
+def test_killed_head_is_reported_with_what_to_do(paceline: Commands) -> None:
+    head = paceline.start("--cpus", "1", "--name", "red")
+    os.kill(head["pid"], signal.SIGKILL)
+    wait_until(lambda: is_gone(head["pid"]), "the head to be gone")
+    told = paceline("status")
+    assert told.code == 4
+    assert f"the head of cluster red, process {head['pid']}, died; its log ends at 20" in told.out
+    assert "paceline start --name red starts it again" in told.err
+    for which in ((), ("--name", "red")):
+        told = paceline("status", "--json", *which)
+        [cluster] = told.json["clusters"]
+        assert (told.code, cluster["code"], cluster["head"]) == (4, "unreachable", "died")
+        assert cluster["cluster"]["name"] == "red"
+        assert time.time() - 60 < cluster["last_sign"] <= time.time()
+    for command in (["explain"], ["token", "--name", "red"]):
+        told = paceline(*command)
+        assert (told.code, "paceline start --name red" in told.err) == (4, True), told
+    told = paceline("doctor")
+    assert told.code == 1
+    assert "the head of cluster red" in told.out
+    paceline.start("--cpus", "1", "--name", "red")
+    assert paceline.status()["cluster"]["name"] == "red"
+
+
+def test_logs_are_read_from_files_when_no_head_runs(paceline: Commands) -> None:
+    head = paceline.start("--cpus", "1", "--node-name", "own")
+    paceline.join(head["address"], "other", "--cpus", "1")
+    name = paceline("submit", "--json", "--wait", "--", "sh", "-c", "echo from the program").ok().json["program"]
+    # The first is a part of the head's process: it has the head's log.
+    alive = paceline("logs", "head").ok().out
+    os.kill(head["pid"], signal.SIGKILL)
+    wait_until(lambda: is_gone(head["pid"]), "the head to be gone")
+    for of in ("head", "own"):
+        told = paceline("logs", of).ok()
+        assert alive.splitlines()[0] in told.out
+        assert "died" in told.err
+    assert "other" in paceline("logs", "other").ok().out
+    assert paceline("logs", name).ok().out == "from the program\n"
+    whose = [log["of"] for log in paceline("logs", "--json").ok().json["logs"]]
+    assert whose == ["head", "other"]
+    told = paceline("logs", "nobody")
+    assert told.code == 1
+    assert "head, other" in told.err
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_signal_ends_a_head_in_order_and_start_goes_on(paceline: Commands, how: str) -> None:
+    head = paceline.start("--cpus", "1", "--node-name", "own", PACELINE_HEARTBEAT="300ms")
+    other = paceline.join(head["address"], "other", "--cpus", "1")
+    key = (paceline.home / "clusters/default/key").read_bytes()
+
+    def submit(*arguments: str) -> str:
+        return str(paceline("submit", "--json", *arguments, "--", "sleep", "600").ok().json["program"])
+
+    def states() -> dict[str, tuple[str, str | None]]:
+        return {one["program"]: (one["state"], one["node"]) for one in paceline.status()["programs"]}
+
+    names = [submit("--restarts", "1"), submit("--restarts", "1")]
+    wait_until(lambda: {state for state, _ in states().values()} == {"running"}, "both to run", 20, states)
+    nodes = {node: name for name, (_, node) in states().items()}
+    assert set(nodes) == {"own", "other"}
+    [kept] = programs_of(paceline, "other")
+    began = time.monotonic()
+    os.kill(head["pid"], getattr(signal, how))
+    wait_until(lambda: is_gone(head["pid"]), "the head to end")
+    assert time.monotonic() - began < 5
+    told = paceline("status", "--json")
+    assert (told.code, told.json["clusters"][0]["code"]) == (4, "unreachable")
+    assert "has ended, at 20" in told.json["clusters"][0]["error"]
+    assert not is_gone(other["pid"])
+    port = head["address"].rpartition(":")[2]
+    again = paceline.start("--cpus", "1", "--node-name", "own", "--port", port, PACELINE_HEARTBEAT="300ms")
+    assert again["cluster"] == head["cluster"]
+    assert (paceline.home / "clusters/default/key").read_bytes() == key
+    wait_until(lambda: {state for state, _ in states().values()} == {"running"}, "both to run", 30, states)
+    assert set(states()) == set(names)
+    assert programs_of(paceline, "other") == [kept], "it was taken over as it ran"
+    restarted = {one["program"]: one["restarted"] for one in paceline.status()["programs"]}
+    assert restarted == {nodes["own"]: 1, nodes["other"]: 0}
+    paceline("stop").ok()
+    paceline.assert_nothing_left()
+
+
+def test_stop_keeps_other_clusters_whose_heads_have_ended(paceline: Commands) -> None:
+    head = paceline.start("--name", "prod", "--no-node")
+    os.kill(head["pid"], signal.SIGTERM)
+    wait_until(lambda: is_gone(head["pid"]), "the head to end")
+    paceline.start("--no-node")
+    paceline("stop").ok()
+    assert (paceline.home / "clusters/prod/key").exists(), "it can be started again"
+    assert not (paceline.home / "clusters/default").exists()
+    again = paceline.start("--name", "prod", "--no-node")
+    assert again["cluster"] == head["cluster"]
+    paceline("stop", "--name", "prod").ok()
+    paceline.assert_nothing_left()
+
+
+def test_stop_removes_the_only_cluster_whose_head_has_ended(paceline: Commands) -> None:
+    head = paceline.start("--name", "prod", "--no-node")
+    os.kill(head["pid"], signal.SIGKILL)
+    wait_until(lambda: is_gone(head["pid"]), "the head to end")
+    paceline("stop").ok()
+    paceline.assert_nothing_left()
+
+
+def programs_of(paceline: Commands, node: str) -> list[int]:
+    """The processes of what was submitted and runs on a node."""
+    [found] = [one for one in paceline.status()["nodes"] if one["name"] == node]
+    naps = {one.pid for one in paceline.processes() if one.command.startswith("sleep 600")}
+    return [slot["pid"] for slot in found["slots"] if slot["pid"] in naps]
+
+
+def test_program_without_restarts_is_lost_with_the_node_of_a_head_that_was_ended(paceline: Commands) -> None:
+    head = paceline.start("--cpus", "1", PACELINE_HEARTBEAT="300ms")
+    name = paceline("submit", "--json", "--", "sleep", "600").ok().json["program"]
+
+    def program() -> dict[str, Any]:
+        [one] = paceline.status()["programs"]
+        return dict(one)
+
+    wait_until(lambda: program()["state"] == "running", "it to run", 20, program)
+    os.kill(head["pid"], signal.SIGTERM)
+    wait_until(lambda: is_gone(head["pid"]), "the head to end")
+    paceline.start("--cpus", "1", PACELINE_HEARTBEAT="300ms")
+    wait_until(lambda: program()["state"] == "ended", "it to have ended", 20, program)
+    assert (program()["program"], program()["reason"]) == (name, "node-lost")
+
+
+def test_stop_of_the_head_alone_says_that_its_node_would_end_too(paceline: Commands) -> None:
+    head = paceline.start("--cpus", "1", "--node-name", "own")
+    told = paceline("stop", "--head")
+    assert told.code == 2
+    assert "node own is a part of the head's process" in told.err
+    assert "--head --node" in told.err
+    assert not is_gone(head["pid"])
+    told = paceline("stop", "--head", "--node", "other")
+    assert told.code == 2
+    assert not is_gone(head["pid"])
+    told = paceline("stop", "--head", "--node").ok()
+    assert "node own" in told.err
+    wait_until(lambda: not paceline.processes(), "all to end", state=paceline.processes)
+    again = paceline.start("--cpus", "1", "--node-name", "own")
+    assert again["cluster"] == head["cluster"]
+
+
+def test_foreground_node_that_loses_its_head_fails(paceline: Commands) -> None:
+    quick = {"PACELINE_HEAD_LOST": "1s", "PACELINE_HEARTBEAT": "100ms"}
+    head = paceline.start("--no-node", **quick)
+    node = subprocess.Popen(
+        [program(), "join", head["address"], "--cpus", "1", "--node-port", "0", "--foreground"],
+        env=paceline.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: paceline.nodes(), "the node")
+    os.kill(head["pid"], signal.SIGKILL)
+    _, errors = node.communicate(timeout=20)
+    assert node.returncode == 4
+    assert f"error: the head at {head['address']} has not answered for 1s" in errors
+
+
+def test_foreground_node_of_a_stopped_cluster_ends_well(paceline: Commands) -> None:
+    head = paceline.start("--no-node")
+    command = [program(), "join", head["address"], "--cpus", "1", "--node-port", "0", "--foreground"]
+    node = subprocess.Popen(command, env=paceline.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: paceline.nodes(), "the node")
+    paceline("stop").ok()
+    assert node.wait(20) == 0
 
 
 def test_a_node_that_is_told_to_end_leaves(paceline: Commands) -> None:
@@ -447,6 +756,13 @@ def test_a_detached_head_outlives_its_handle(home: Path) -> None:
     done = subprocess.run([program(), "stop"], timeout=20, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert is_gone(pid)
+
+
+def test_detached_head_that_is_terminated_ends_its_cluster(home: Path) -> None:
+    head = pl.start_head(port=0, cpus=0, detached=True)
+    head.terminate()
+    assert head.wait(10)
+    assert not home.exists()
 
 
 def test_a_blocking_start(home: Path) -> None:

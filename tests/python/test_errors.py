@@ -15,6 +15,7 @@ EXAMPLES: list[Exception] = [
     errors.NotConnected(),
     errors.ClusterClosed(),
     errors.ClusterStopped("`paceline stop`", task=1, function="f"),
+    errors.LimitReached("this slot has 64 links (max_slot_links of the node)", task=1, function="f"),
     errors.QueueFull(),
     errors.NoResources(needs="3 cpus", largest="2 cpus", function="f"),
     errors.TaskTimeout(task=1, function="f", timeout=2.5, attempts=2),

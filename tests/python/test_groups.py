@@ -236,3 +236,25 @@ def test_nonsense_is_refused_where_it_is_written() -> None:
             pl.group(1, placement="sideways")
     with pytest.raises(pl.NotConnected):
         pl.group(1)
+
+
+def test_group_member_lost_while_it_gathers_raises_group_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that has answered dies before the group looks where its members are."""
+    from paceline import _group
+
+    gather = _group.Group._each
+    killed: list[int] = []
+
+    def each(group: _group.Group, *arguments: object) -> list[object]:
+        ports: list[object] = gather(group, *arguments)  # type: ignore[arg-type]
+        if not killed:
+            [node] = cluster.status()["nodes"]
+            killed.append(next(slot["pid"] for slot in node["slots"] if slot["state"] == "leased"))
+            os.kill(killed[0], signal.SIGKILL)
+            wait_until(lambda: group._native.places() is None, "the group to be lost")
+        return ports
+
+    monkeypatch.setattr(_group.Group, "_each", each)
+    with pl.connect(cpus=2) as cluster, pytest.raises(pl.GroupLost):
+        pl.group(2)
+    assert killed

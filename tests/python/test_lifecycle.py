@@ -16,13 +16,19 @@ BUSY = textwrap.dedent(
 
     pl.connect(cpus=2)
 
+    def begins(seconds):
+        if seconds > 1:
+            open("begun", "w").close()
+
     @pl.remote
     def nap(seconds):
+        begins(seconds)
         time.sleep(seconds)
         return seconds
 
     @pl.remote
     def grind(seconds):
+        begins(seconds)
         # One call of C code: no signal handler of Python's runs before it is over.
         end = time.monotonic() + seconds
         hashlib.pbkdf2_hmac("sha256", b"x", b"y", int(seconds * 1_000_000))
@@ -48,7 +54,10 @@ def interrupted(call: str) -> Completed:
     )
     with start_script(script) as running:
         wait_until(lambda: "ready" in running.output(), "the script to be ready")
-        # Tasks are in the slots once one of them sleeps there; the interrupt must find them at work.
+        # The interrupt must find the tasks at work and the client waiting. One that comes while `pl.wait` is imported
+        # ends the script with SIGINT at its very end, however it is handled: Python does that once KeyboardInterrupt
+        # has left an `eval` or `exec`, and `namedtuple` uses them.
+        wait_until((running.run.directory / "begun").exists, "a task to begin")
         wait_until(lambda: len(running.processes()) >= 4, "client, zygote and two slots")
         running.send_signal(signal.SIGINT)
         done = running.wait(20).ok()

@@ -94,12 +94,14 @@ def test_what_a_task_starts_counts(two: pl.Cluster) -> None:
         script = "import time; kept = bytearray(b'x') * (300 << 20); time.sleep(30)"
         return subprocess.run([sys.executable, "-c", script], check=False).returncode
 
-    began = time.monotonic()
-    with pytest.raises(pl.OutOfMemory) as caught:
-        pl.remote(memory=LIMIT)(parent)()
-    assert time.monotonic() - began < 15
-    assert caught.value.own_limit
-    assert caught.value.peak > LIMIT
+    # Often: the task must not return when only the process that it started has ended.
+    for _ in range(10):
+        began = time.monotonic()
+        with pytest.raises(pl.OutOfMemory) as caught:
+            pl.remote(memory=LIMIT)(parent)()
+        assert time.monotonic() - began < 15
+        assert caught.value.own_limit
+        assert caught.value.peak > LIMIT
 
 
 def test_forked_children_share_what_they_share(two: pl.Cluster) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import paceline as pl
 from support.memory import proportional
+from support.waiting import wait_until
 from test_objects import MIB, kept, nothing_kept
 
 numpy = pytest.importorskip("numpy")
@@ -17,11 +20,20 @@ SIZE = 64 * MIB
 
 
 @pl.remote
-def used(values: Any, until: float) -> tuple[float, int]:
-    """Have all of it mapped and read, at a time when the others have, too."""
+def used(values: Any, meeting: str, users: int) -> tuple[float, int]:
+    """Has all of it mapped and read, and measures while the others have, too."""
     total = float(values.sum())
-    time.sleep(max(0.0, until - time.monotonic()))
-    return total, proportional()
+    meet(Path(meeting, "read"), users)
+    size = proportional()
+    meet(Path(meeting, "measured"), users)
+    return total, size
+
+
+def meet(directory: Path, users: int) -> None:
+    """Waits until so many processes are here."""
+    directory.mkdir(exist_ok=True)
+    (directory / str(os.getpid())).touch()
+    wait_until(lambda: len(list(directory.iterdir())) == users, f"all {users} tasks to have come", 30)
 
 
 @pl.remote
@@ -30,9 +42,9 @@ def shares_what_is_inside(box: list[pl.Ref[Any]], users: int) -> tuple[list[floa
 
 
 def _use(ref: pl.Ref[Any], users: int) -> tuple[list[float], int]:
-    until = time.monotonic() + 0.5
-    futures = [used.options(cpus=0.1).submit(ref, until) for _ in range(users)]
-    totals, sizes = zip(*[future.result() for future in futures], strict=True)
+    with tempfile.TemporaryDirectory() as meeting:
+        futures = [used.options(cpus=0.1).submit(ref, meeting, users) for _ in range(users)]
+        totals, sizes = zip(*[future.result() for future in futures], strict=True)
     return list(totals), sum(sizes)
 
 

@@ -193,6 +193,7 @@ DEATH = {**TASK, "attempts": 2, "slot": 1, "node": "n", "signal": 9, "exit_code"
         ("no-resources", {**TASK, "needs": "9 cpus", "largest": "2 cpus"}, errors.NoResources),
         ("closed", TASK, errors.ClusterClosed),
         ("stopped", {**TASK, "by": "`paceline stop`"}, errors.ClusterStopped),
+        ("limit-reached", {**TASK, "why": "max_slot_links"}, errors.LimitReached),
         ("queue-full", {}, errors.QueueFull),
         ("argument", {**TASK, "reason": "why"}, errors.ArgumentNotSerializable),
         ("result", {**TASK, "reason": "why"}, errors.ResultNotSerializable),

@@ -15,11 +15,15 @@ import pytest
 
 from paceline._cli import program
 from support.daemons import Commands, Told
+from support.disks import FaultyDisk
 from support.processes import is_dead, processes_of
 from support.waiting import wait_until
 
 # Soon enough for tests: a node without its head ends such work after four seconds, and the head waits a beat more.
 QUICK = ("--heartbeat", "500ms", "--head-lost", "4s")
+
+# What the journal writes of a program that runs to its end: its record, where it is placed, how it ended.
+SYNCS_OF_A_PROGRAM = 3
 
 # Writes down that it lives, for as long as it does: one line for each start, one for each tick.
 ALIVE = """
@@ -217,6 +221,51 @@ def test_it_goes_on_while_its_head_is_away(paceline: Commands, tmp_path: Path) -
     assert waiting.wait(30) == 5
     assert marks.started() == {pid}
     assert is_dead(pid)
+
+
+def test_program_accepted_before_the_head_died_runs_though_its_node_never_heard_of_it(
+    paceline: Commands, tmp_path: Path
+) -> None:
+    quick = ("--heartbeat", "500ms", "--head-lost", "30s")
+    # This head is gone when its journal says where the program runs, and before the node hears of it.
+    head = paceline.start("--no-node", *quick, PACELINE_FAULT_EXIT_BEFORE_RUN="1")
+    other = Commands(tmp_path / "other", paceline.marker)
+    token = paceline("token", "--json").ok().json["token"]
+    other.join(head["address"], "a", "--cpus", "1", "--token", token, *quick)
+    submitting = subprocess.Popen(
+        [program(), "submit", "--wait", "--name", "w", "--", sys.executable, "-c", "raise SystemExit(7)"],
+        env=paceline.environment(),
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: is_dead(head["pid"]), "the head to be gone", 10)
+    port = head["address"].rsplit(":", 1)[1]
+    paceline("start", "--port", port, "--no-node", *quick).ok()
+    ended = wait_for_state(paceline, "w", "ended", 30)
+    assert (ended["exit_code"], ended["restarted"]) == (7, 0), "it ran, and was charged for nothing"
+    assert submitting.wait(30) == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("syncs", range(1, SYNCS_OF_A_PROGRAM + 1))
+def test_program_submitted_runs_wherever_its_head_is_killed(paceline: Commands, tmp_path: Path, syncs: int) -> None:
+    """After each write of the journal: it is on disk, and nobody has heard of it."""
+    quick = ("--heartbeat", "500ms", "--head-lost", "30s")
+    disk = FaultyDisk(tmp_path / "home", tmp_path / "control")
+    head = paceline.start("--no-node", *quick, **disk.variables)
+    other = Commands(tmp_path / "other", paceline.marker)
+    other.join(head["address"], "a", "--cpus", "1", "--token", head["token"], *quick)
+    wait_until(lambda: paceline.nodes() == ["a"], "the node")
+    (disk.control / "crash").write_text(str(syncs))
+    submitting = subprocess.Popen(
+        [program(), "submit", "--wait", "--name", "w", "--", sys.executable, "-c", "raise SystemExit(7)"],
+        env=paceline.environment(),
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: is_dead(head["pid"]), "the head to be gone", 10)
+    port = head["address"].rsplit(":", 1)[1]
+    paceline("start", "--port", port, "--no-node", *quick).ok()
+    assert submitting.wait(30) == 7, programs(paceline)
+    assert programs(paceline)["w"]["restarted"] == 0, "it was charged for nothing"
 
 
 @pytest.mark.slow

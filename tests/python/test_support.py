@@ -123,3 +123,15 @@ def test_a_missing_package_is_listed_and_in_ci_a_failure(monkeypatch: pytest.Mon
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception):
         needs_package("no-such-package", "no-such-program")
+
+
+def test_script_under_an_ignored_hangup_is_ended_by_it() -> None:
+    """As when the tests were started by `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with start_script("import time; print('ready', flush=True); time.sleep(60)") as running:
+            wait_until(lambda: "ready" in running.output(), "the script to be ready")
+            running.send_signal(signal.SIGHUP)
+            assert running.wait(10).returncode == -signal.SIGHUP
+    finally:
+        signal.signal(signal.SIGHUP, before)

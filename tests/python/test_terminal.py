@@ -152,6 +152,121 @@ class TestCtrlC:
         terminal.wait(10)
 
 
+EXECUTOR = """
+    executor = pl.Executor(2)
+
+    def begin(work, *names):
+        return [executor.submit(work.original, *name) for name in names]
+
+    def interrupted(way):
+        began = time.monotonic()
+        try:
+            way()
+        except KeyboardInterrupt:
+            print(f"raised {time.monotonic() - began:.2f}", flush=True)
+        else:
+            print("not raised", flush=True)
+
+    def block(work, *names):
+        with executor:
+            begin(work, *names)[0].result()
+
+    def iterate(work, *names):
+        list(executor.map(work.original, *zip(*names)))
+
+    def shut(work, *names):
+        begin(work, *names)
+        while not all(os.path.exists(name[0]) for name in names):
+            time.sleep(0.01)
+        print("shutting down", flush=True)
+        executor.shutdown(wait=True)
+"""
+
+
+def waits(terminal: Terminal, way: str) -> None:
+    """Its calls run, and the program waits for them."""
+    exists(terminal, "a", "b")
+    if way == "shut":
+        shows(terminal, "shutting down")
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("way", ["block", "iterate", "shut"])
+class TestCtrlCWithAnExecutor:
+    """EX-5."""
+
+    def test_once_ends_its_calls(self, terminals: Callable[[str], Terminal], way: str) -> None:
+        terminal = terminals(textwrap.dedent(EXECUTOR) + f"interrupted(lambda: {way}(note, ('a', 60), ('b', 60)))")
+        waits(terminal, way)
+        began = time.monotonic()
+        terminal.type(CTRL_C)
+        done = terminal.wait(20).ok()
+        assert time.monotonic() - began < 2
+        assert "raised" in done.stdout
+        assert "not raised" not in done.stdout
+        assert "Traceback" not in done.stdout
+        for name in ("a", "b"):
+            words = re.findall(r"^\w+", (done.run.directory / name).read_text(), re.M)
+            assert words == ["began", "KeyboardInterrupt"]
+
+    def test_once_kills_after_two_seconds_what_does_not_listen(
+        self, terminals: Callable[[str], Terminal], way: str
+    ) -> None:
+        terminal = terminals(textwrap.dedent(EXECUTOR) + f"interrupted(lambda: {way}(deaf, ('a',), ('b',)))")
+        waits(terminal, way)
+        began = time.monotonic()
+        terminal.type(CTRL_C)
+        done = terminal.wait(20).ok()
+        assert 1.5 < time.monotonic() - began < 4
+        assert "not raised" not in done.stdout
+
+    def test_twice_kills_at_once(self, terminals: Callable[[str], Terminal], way: str) -> None:
+        terminal = terminals(
+            textwrap.dedent(EXECUTOR)
+            + f"interrupted(lambda: {way}(deaf, ('a',), ('b',)))\ninterrupted(executor.shutdown)"
+        )
+        waits(terminal, way)
+        began = time.monotonic()
+        terminal.type(CTRL_C)
+        time.sleep(0.4)
+        terminal.type(CTRL_C)
+        terminal.wait(20).ok()
+        assert time.monotonic() - began < 1.6
+
+    def test_nobody_catches_it(self, terminals: Callable[[str], Terminal], way: str) -> None:
+        terminal = terminals(textwrap.dedent(EXECUTOR) + f"{way}(note, ('a', 60), ('b', 60))")
+        waits(terminal, way)
+        began = time.monotonic()
+        terminal.type(CTRL_C)
+        done = terminal.wait(20)
+        assert time.monotonic() - began < 3
+        assert done.returncode in (-signal.SIGINT, 130, 1)
+        assert "KeyboardInterrupt" in done.stdout
+
+
+def test_ctrl_c_at_the_result_of_an_executor_that_nobody_shuts_down(terminals: Callable[[str], Terminal]) -> None:
+    """EX-5: the program ends by it, and does not wait for what was submitted."""
+    terminal = terminals(textwrap.dedent(EXECUTOR) + "begin(note, ('a', 60), ('b', 60))[0].result()")
+    exists(terminal, "a", "b")
+    began = time.monotonic()
+    terminal.type(CTRL_C)
+    done = terminal.wait(20)
+    assert time.monotonic() - began < 3
+    assert done.returncode in (-signal.SIGINT, 130, 1)
+
+
+def test_executor_goes_on_after_a_map_that_was_interrupted(terminals: Callable[[str], Terminal]) -> None:
+    """PL-8: a slot that had to be ended for that does not break it."""
+    terminal = terminals(
+        textwrap.dedent(EXECUTOR)
+        + "interrupted(lambda: iterate(deaf, ('a',), ('b',)))\nprint('next', executor.submit(abs, -1).result())"
+    )
+    exists(terminal, "a", "b")
+    terminal.type(CTRL_C)
+    done = terminal.wait(20).ok()
+    assert "next 1" in done.stdout
+
+
 DEAF_THEN_NEXT = """
     interrupts = 0
     futures = None

@@ -215,7 +215,7 @@ pub struct Join {
     #[arg(value_name = "HOST:PORT")]
     pub address: String,
 
-    /// A token from `paceline start` or `paceline token`
+    /// A token from `paceline start` or `paceline token`; - reads it from standard input. Better: PACELINE_TOKEN
     #[arg(long)]
     pub token: Option<String>,
 
@@ -250,11 +250,12 @@ pub struct Stop {
     #[command(flatten)]
     pub which: Which,
 
-    /// Only this machine's node, or the one of this name: the rest of the cluster goes on
-    #[arg(long, value_name = "NODE", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["head", "all"])]
+    /// Only this machine's node, or the one of this name: the rest of the cluster goes on. With --head: both
+    #[arg(long, value_name = "NODE", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["all"])]
     pub node: Option<String>,
 
-    /// Only the head: nodes wait for another one for as long as head_lost says
+    /// Only the head: nodes wait for another one for as long as head_lost says. A node in its process ends with it, so
+    /// that has to be said: --head --node
     #[arg(long, conflicts_with = "all")]
     pub head: bool,
 

@@ -47,15 +47,22 @@ pub struct Failure {
     pub code: Code,
     pub message: String,
     pub hint: Option<String>,
+    /// What was printed as JSON says it already.
+    pub is_printed: bool,
 }
 
 impl Failure {
     pub fn new(code: Code, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), hint: None }
+        Failure { code, message: message.into(), hint: None, is_printed: false }
     }
 
     pub fn hint(self, hint: impl Into<String>) -> Failure {
         Failure { hint: Some(hint.into()), ..self }
+    }
+
+    /// Marks it as told by what was printed as JSON: nothing but one value may be there.
+    pub fn printed(self) -> Failure {
+        Failure { is_printed: true, ..self }
     }
 
     pub fn json(&self) -> serde_json::Value {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod arguments;
 mod ask;
 mod command;
 mod daemon;
@@ -15,12 +16,12 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = args::Cli::parse_from(arguments::take());
     let json = cli.json;
     match command::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if json {
+            if json && !failure.is_printed {
                 show::json(&failure.json());
             }
             show::failure(&failure);

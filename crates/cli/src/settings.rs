@@ -7,6 +7,7 @@
 
 use crate::failure::{Failure, usage};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -52,6 +53,36 @@ pub const TABLE: &[Setting] = &[
         "bytes of objects that a node keeps in memory, as in 8G; empty: 30 % of what it has",
     ),
     row("stopped_limit", "30s", "a slot that was stopped (SIGSTOP) for this long is ended; 0: never"),
+    row("max_group_members", "10000", "members of one group"),
+    row("max_shapes", "20000", "kinds of slots that one client waits for at a time"),
+    row("max_placements", "20000", "placement rules that the head keeps for one client"),
+    row("max_programs", "1000", "programs that the head keeps for one client"),
+    row("max_actors", "20000", "actors that one client makes for others to call"),
+    row("max_called_actors", "20000", "actors of others that one client calls"),
+    row(
+        "max_claimed_leases",
+        "100000",
+        "leases that one client claims, or states to be lost, after a restart of the head",
+    ),
+    row(
+        "max_unread_bytes",
+        "64M",
+        "bytes that wait for a peer that does not read, or for the clients of one machine, before a link is dropped",
+    ),
+    row(
+        "max_client_state",
+        "256M",
+        "bytes that the head keeps for one client and its tasks: names, programs, rules, requests, actors",
+    ),
+    row("max_submitted_bytes", "1G", "bytes of the start records of all submitted programs"),
+    row("max_client_links", "2000", "links to the head that the clients of one machine have at a time"),
+    row(
+        "max_task_links",
+        "4096",
+        "links that the tasks of one client have at a time on one node, and all tasks of a machine at the head",
+    ),
+    row("max_slot_links", "64", "links that one slot opens through its node at a time"),
+    row("max_store_links", "512", "links of one client at a time to the stores of a node"),
     row("spin_us", "20", "how long both ends look at a socket before they sleep, in microseconds"),
 ];
 
@@ -162,9 +193,23 @@ impl Settings {
         self.given(name).map(read).transpose()
     }
 
-    pub fn duration(&self, name: &str) -> Result<Duration, Failure> {
+    /// Returns a time within this range.
+    pub fn duration(&self, name: &str, range: RangeInclusive<Duration>) -> Result<Duration, Failure> {
         let wrong = || self.wrong(name, "a time such as 500ms, 2s, 10m or 1h");
-        duration(self.text(name)).ok_or_else(wrong)
+        let span = duration(self.text(name)).ok_or_else(wrong)?;
+        if self.is_default(name) {
+            // What nobody has set follows what is set beside it.
+            return Ok(span.clamp(*range.start(), *range.end()));
+        }
+        if range.contains(&span) {
+            return Ok(span);
+        }
+        let (least, most) = (in_words(*range.start()), in_words(*range.end()));
+        let hint = match name {
+            "head_lost" | "client_lost" => ": three heartbeats at least",
+            _ => "",
+        };
+        Err(self.wrong(name, &format!("a time from {least} to {most}{hint}")))
     }
 
     pub fn bytes(&self, name: &str) -> Result<Option<u64>, Failure> {
@@ -237,6 +282,16 @@ fn duration(text: &str) -> Option<Duration> {
         _ => return None,
     };
     Duration::try_from_secs_f64(number * unit).ok()
+}
+
+/// As a setting would say it.
+fn in_words(span: Duration) -> String {
+    match span.as_millis() {
+        millis if millis % 1000 != 0 => format!("{millis}ms"),
+        millis if millis % 86_400_000 == 0 && millis > 0 => format!("{}d", millis / 86_400_000),
+        millis if millis % 3_600_000 == 0 && millis > 0 => format!("{}h", millis / 3_600_000),
+        millis => format!("{}s", millis / 1000),
+    }
 }
 
 fn bytes(text: &str) -> Option<u64> {

@@ -19,6 +19,11 @@ impl Alarm {
         Alarm { heartbeat, asked: None, last: Tick::ZERO }
     }
 
+    /// Takes another heartbeat over; an alarm that was asked for stays.
+    pub(crate) fn set_heartbeat(&mut self, heartbeat: Duration) {
+        self.heartbeat = heartbeat;
+    }
+
     /// A step begins. Returns how long the machine stood still, which is nothing as a rule.
     pub(crate) fn on_step(&mut self, now: Tick) -> Duration {
         let late = self.asked.is_some_and(|asked| now > asked + self.heartbeat);

@@ -5,11 +5,14 @@
 //! The simulation crate runs whole clusters of these machines under a seed.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 mod alarm;
 pub mod client;
 pub mod head;
+pub mod journal;
 pub mod node;
 pub mod objects;
+pub mod quota;
 #[cfg(test)]
 mod random;
 pub mod segments;

@@ -4,6 +4,7 @@
 //! [`Steward`] tells; nor decisions, which are the core's.
 //!
 //! * AK-1: every question is answered once, at the latest after [`PATIENCE`], however many peers are silent.
+//! * AK-3 (bounded): so many questions of one link are open at a time, and so many of all; the next is refused at once.
 //! * AK-2: a peer whose link is gone is not waited for.
 
 use crate::links::{LinkId, Peer};
@@ -22,6 +23,10 @@ pub trait Steward: Send {
     /// Answers what is its to answer: tokens and the head's own logs.
     fn answer(&mut self, question: &Question) -> Answer;
 }
+
+/// The most questions that wait for answers of peers, over one link and in all.
+const MOST_OF_LINK: usize = 64;
+const MOST: usize = 512;
 
 /// Where an answer goes.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -66,6 +71,18 @@ pub(crate) enum Next {
 }
 
 impl Gatherings {
+    /// Returns why this question is not taken, if it is not (AK-3). So many more of its link wait for something else.
+    pub(crate) fn refuse(&self, asker: Asker, waiting: usize) -> Option<String> {
+        let own = self.open.values().filter(|gathering| gathering.asker.link == asker.link).count();
+        match (own + waiting >= MOST_OF_LINK, self.open.len() >= MOST) {
+            (true, _) => Some(format!(
+                "{MOST_OF_LINK} questions of this program wait for their answers: ask again later"
+            )),
+            (_, true) => Some(format!("{MOST} questions wait for their answers: ask again later")),
+            (false, false) => None,
+        }
+    }
+
     pub(crate) fn status(&mut self, asker: Asker, nodes: Vec<NodeId>, now: u64) -> Next {
         self.open(asker, What::Status, NodeQuestion::Status, nodes, now)
     }
@@ -151,11 +168,19 @@ impl Gatherings {
         self.open.values().map(|gathering| gathering.until).min()
     }
 
+    /// Returns whether an answer is complete, or as complete as it will be.
+    pub(crate) fn has_finished(&self, now: u64) -> bool {
+        self.open.values().any(|gathering| gathering.is_done(now))
+    }
+
     /// Answers that are complete, or as complete as they will be (AK-1).
     pub(crate) fn finished(&mut self, now: u64, view: &View<'_>) -> Vec<(Asker, Answer)> {
-        let done = |gathering: &Gathering| gathering.waiting.is_empty() || gathering.until <= now;
-        let ready: Vec<u64> =
-            self.open.iter().filter(|(_, gathering)| done(gathering)).map(|(&number, _)| number).collect();
+        let ready: Vec<u64> = self
+            .open
+            .iter()
+            .filter(|(_, gathering)| gathering.is_done(now))
+            .map(|(&number, _)| number)
+            .collect();
         let take = |number| self.open.remove(&number).expect("listed just now");
         ready.into_iter().map(take).map(|gathering| (gathering.asker, gathering.compose(view))).collect()
     }
@@ -167,11 +192,17 @@ pub(crate) struct View<'a> {
     pub status: &'a Status,
     pub waits: &'a [Waits],
     pub actors: &'a [ActorStatus],
+    /// How the journal is.
+    pub journal: Value,
     /// How each peer is linked, and from where.
     pub links: &'a dyn Fn(crate::links::Peer) -> Option<crate::links::Way>,
 }
 
 impl Gathering {
+    fn is_done(&self, now: u64) -> bool {
+        self.waiting.is_empty() || self.until <= now
+    }
+
     fn compose(self, view: &View<'_>) -> Answer {
         let parts = self.parts;
         match self.what {
@@ -188,9 +219,13 @@ impl Gathering {
                         Err(why) => json!({"of": name, "error": why}),
                     });
                 }
+                logs.extend(silent(&self.waiting, view).map(|name| silence(json!({"of": name}))));
                 Ok(json!({"logs": logs}).to_string())
             }
             What::Printed(program) => {
+                // It may have run on those that do not answer.
+                let unheard = (parts.is_empty() && !self.waiting.is_empty())
+                    .then(|| silence(json!({"of": program.clone()})));
                 let logs = parts.into_iter().filter_map(|(peer, part)| {
                     let node = peer.node()?;
                     let text = part.ok().filter(|text| !text.is_empty())?;
@@ -198,16 +233,17 @@ impl Gathering {
                     let node = named.map_or_else(|| node_name(node), |entry| entry.name.clone());
                     Some(json!({"of": program, "node": node, "text": text}))
                 });
-                Ok(json!({"logs": logs.collect::<Vec<Value>>()}).to_string())
+                Ok(json!({"logs": logs.chain(unheard).collect::<Vec<Value>>()}).to_string())
             }
             What::Cleaned => {
-                let failed: Vec<Value> = parts
+                let mut failed: Vec<Value> = parts
                     .into_iter()
                     .filter_map(|(peer, part)| {
                         Some(json!({"node": node_name(peer.node()?), "error": part.err()?}))
                     })
                     .collect();
-                Ok(json!({"cleaned": true, "failed": failed}).to_string())
+                failed.extend(silent(&self.waiting, view).map(|name| silence(json!({"node": name}))));
+                Ok(json!({"cleaned": failed.is_empty(), "failed": failed}).to_string())
             }
             What::Task(task, own) => {
                 let silent = self.waiting.iter().filter(|peer| peer.node().is_none()).count();
@@ -215,4 +251,19 @@ impl Gathering {
             }
         }
     }
+}
+
+/// Returns the names of the nodes that have not answered.
+fn silent<'a>(waiting: &'a BTreeSet<Peer>, view: &'a View<'_>) -> impl Iterator<Item = String> + 'a {
+    waiting.iter().filter_map(|peer| peer.node()).map(|node| {
+        let named = view.status.nodes.iter().find(|entry| entry.node == node);
+        named.map_or_else(|| node_name(node), |entry| entry.name.clone())
+    })
+}
+
+/// Says of somebody that no answer came.
+fn silence(mut of: Value) -> Value {
+    of["error"] = "no answer in time".into();
+    of["silent"] = true.into();
+    of
 }

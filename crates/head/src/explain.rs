@@ -10,11 +10,17 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// About whatever waits, or about one thing as a status names it.
-pub(crate) fn answer(what: Option<&str>, status: &Status, waits: &[Waits]) -> Answer {
-    let lines = match what {
+pub(crate) fn answer(
+    what: Option<&str>,
+    status: &Status,
+    waits: &[Waits],
+    journal: Option<String>,
+) -> Answer {
+    let mut lines = match what {
         None => waiting(waits),
         Some(what) => about(what, status, waits)?,
     };
+    lines.extend(journal);
     let waits: Vec<Value> = waits.iter().map(|waits| told(waits, status)).collect();
     Ok(json!({"about": what, "lines": lines, "waits": waits}).to_string())
 }

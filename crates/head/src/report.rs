@@ -31,6 +31,7 @@ pub(crate) fn status(view: &View<'_>, parts: &BTreeMap<Peer, Answer>) -> Value {
         "leases": leases,
         "programs": programs,
         "actors": actors,
+        "journal": view.journal,
     })
 }
 

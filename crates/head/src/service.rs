@@ -3,7 +3,7 @@
 use crate::ask::{Asker, Gatherings, Next, Steward, View};
 use crate::explain;
 use crate::journal::{Journal, JournalError};
-use crate::links::{Links, Meaning, Peer};
+use crate::links::{Limits, Links, Meaning, Origin, Peer, Place};
 use crate::message::FromHead;
 use crate::report;
 use crate::works::{self, Works};
@@ -13,6 +13,7 @@ use paceline_net::secure::Secured;
 use paceline_net::{alarm, clock};
 use paceline_proto::control::{HeadToClient, HeadToNode};
 use paceline_proto::question::{Answer, ClientQuestion, NodeQuestion, Question, node_name};
+use paceline_proto::work::{LONGEST_RECORD, to_bytes};
 use paceline_proto::{Epoch, NodeId, Work};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -24,15 +25,23 @@ const INBOX: usize = 256;
 /// How long the last messages may take to come, and again to leave, when the head ends.
 const FAREWELL: Duration = Duration::from_millis(300);
 
+/// How long the journal's disk may take for the last writes when the head ends.
+const JOURNAL_FAREWELL: Duration = Duration::from_secs(2);
+
 /// How long nodes may take to go when the cluster is stopped.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
 
+/// A head with this in its own environment is gone before it tells a node to run a program that its journal says is placed.
+/// For tests.
+const EXIT_BEFORE_RUN: &str = "PACELINE_FAULT_EXIT_BEFORE_RUN";
+
 /// What is asked of the head from outside.
 enum Request {
-    Accept(Secured),
+    Accept(Secured, Origin, Place),
     Status(Box<dyn FnOnce(Status) + Send>),
     Stop { by: String },
     Close,
+    Crash,
 }
 
 /// Reaches a head. Cheap to clone, usable from any thread; the head ends when the last one is gone.
@@ -44,7 +53,13 @@ pub struct Handle {
 impl Handle {
     /// Serve the peer at the other end of this connection. It introduces itself by its first message.
     pub fn accept(&self, connection: impl Into<Secured>) {
-        let _ = self.requests.send(Request::Accept(connection.into()));
+        let _ = self.requests.send(Request::Accept(connection.into(), Origin::Peer, None));
+    }
+
+    /// The same of a link that comes from a slot, which may do what tasks need and nothing else.
+    /// `place` is dropped with the link.
+    pub fn accept_slot(&self, connection: impl Into<Secured>, place: impl Send + Sync + 'static) {
+        let _ = self.requests.send(Request::Accept(connection.into(), Origin::Slot, Some(Box::new(place))));
     }
 
     /// Ask how things stand. The answer never comes if the head has ended.
@@ -60,6 +75,12 @@ impl Handle {
     /// End the head once it has said what it has to say.
     pub fn close(&self) {
         let _ = self.requests.send(Request::Close);
+    }
+
+    /// Makes the head panic, so that tests can see what a defect of it does.
+    #[doc(hidden)]
+    pub fn crash(&self) {
+        let _ = self.requests.send(Request::Crash);
     }
 }
 
@@ -83,12 +104,14 @@ pub struct Service {
     /// Those who wait for the cluster's end, once it was asked for.
     stopping: Option<Vec<Asker>>,
     works: Works,
+    limits: Limits,
 }
 
 /// A head and the way to reach it. What is sent before it runs is not lost.
 pub fn service(config: Config) -> (Service, Handle) {
     let (sender, requests) = mpsc::unbounded_channel();
     let service = Service {
+        limits: Limits::of(&config),
         core: Head::new(config),
         requests,
         wake: None,
@@ -113,14 +136,14 @@ impl Service {
         let (works, ended) = works::read(&journal)?;
         tracing::info!(works = works.len(), "work from before");
         self.core.restore(works, ended);
-        self.works.journal = Some(journal);
+        self.works.open(journal)?;
         Ok(self)
     }
 
     /// Be the head until told to end. Runs on any tokio runtime.
     pub async fn run(mut self) -> End {
         let (sender, mut arrivals) = mpsc::channel(INBOX);
-        let mut links = Links::new(sender);
+        let mut links = Links::new(sender, self.limits);
         let mut closing = None;
         // Nodes that end are heard out: there may be something for clients in it.
         while self.superseded.is_none() && (closing.is_none() || links.has_nodes()) {
@@ -128,18 +151,23 @@ impl Service {
                 // Requests first, or a flood of messages would keep the head from ending.
                 biased;
                 request = self.requests.recv(), if closing.is_none() || self.stopping.is_some() => match request {
-                    Some(Request::Accept(connection)) => {
-                        if let Err(error) = links.accept(connection) {
+                    Some(Request::Accept(connection, origin, place)) => {
+                        if let Err(error) = links.accept(connection, origin, place) {
                             tracing::error!(%error, "a link could not be watched");
                         }
                     }
                     Some(Request::Status(answer)) => answer(self.core.status()),
+                    Some(Request::Crash) => panic!("the head was asked to crash by a test"),
                     Some(Request::Stop { by }) => self.begin_stop(None, by, &mut links),
                     Some(Request::Close) | None => closing = Some(clock::now() + FAREWELL.as_nanos() as u64),
                 },
+                news = self.works.news() => {
+                    let events = self.works.on_news(news);
+                    self.step_all(events.into(), &mut links);
+                }
                 // Before time passes judgement, what has arrived is handled.
                 Some(arrival) = arrivals.recv() => {
-                    for meaning in links.on_arrival(arrival) {
+                    for meaning in links.on_arrival(arrival, &self.core) {
                         self.on_meaning(meaning, &mut links);
                     }
                     self.answer_finished(&links);
@@ -151,12 +179,19 @@ impl Service {
                     self.step(Event::Tick, &mut links);
                 }
             }
+            for event in links.drop_unread() {
+                self.on_meaning(Meaning::Event(event), &mut links);
+            }
             if self.stopping.is_some() && closing.is_none() {
                 closing = Some(clock::now() + STOP_LIMIT.as_nanos() as u64);
             }
         }
         if let Some(by) = self.superseded {
             return End::Superseded { by };
+        }
+        let unwritten = self.works.finish(JOURNAL_FAREWELL).await;
+        if unwritten > 0 {
+            tracing::warn!(unwritten, "the journal's disk did not take the last writes in time");
         }
         self.finish_stop(&links);
         links.drain(FAREWELL).await;
@@ -181,6 +216,9 @@ impl Service {
     fn on_question(&mut self, asker: Asker, question: Question, links: &mut Links) {
         tracing::debug!(?question, "asked");
         let now = clock::now();
+        if let Some(why) = self.gatherings.refuse(asker, self.works.waiting_of(asker.link)) {
+            return links.answer(asker, Err(why));
+        }
         let next = match question {
             Question::Status => self.gatherings.status(asker, links.nodes(), now),
             Question::Logs { of: Some(ref name), lines } if self.is_program(name) => {
@@ -205,7 +243,8 @@ impl Service {
             }
             Question::Explain { what } => {
                 let status = self.core.status();
-                let answer = explain::answer(what.as_deref(), &status, &self.core.waits());
+                let trouble = self.works.trouble();
+                let answer = explain::answer(what.as_deref(), &status, &self.core.waits(), trouble);
                 match what.as_deref().and_then(|what| explain::task_of(what, &status, &links.clients())) {
                     Some((task, clients)) => {
                         self.gatherings.task(asker, task, answer, (clients, links.nodes()), now)
@@ -256,14 +295,21 @@ impl Service {
     }
 
     fn answer_finished(&mut self, links: &Links) {
-        if self.gatherings.wake().is_none() {
+        // What the cluster is like is collected once for an answer, not for each part of it that comes in.
+        if !self.gatherings.has_finished(clock::now()) {
             return;
         }
         let about = self.steward.as_ref().map(|steward| steward.about()).unwrap_or_default();
         let (status, waits) = (self.core.status(), self.core.waits());
         let actors = self.core.actors();
-        let view =
-            View { about, status: &status, waits: &waits, actors: &actors, links: &|peer| links.way(peer) };
+        let view = View {
+            about,
+            status: &status,
+            waits: &waits,
+            actors: &actors,
+            journal: self.works.report(),
+            links: &|peer| links.way(peer),
+        };
         for (asker, text) in self.gatherings.finished(clock::now(), &view) {
             links.answer(asker, text);
         }
@@ -319,9 +365,17 @@ impl Service {
     }
 
     fn on_submit(&mut self, asker: Asker, work: Work, links: &mut Links) {
-        if self.works.journal.is_none() {
+        if !self.works.has_journal() {
             let why = "this cluster is a part of the program that uses it: nothing outlives that program";
             return links.answer(asker, Err(why.into()));
+        }
+        let size = to_bytes(&work).len();
+        if size > LONGEST_RECORD {
+            let why = format!(
+                "the start record of {} has {size} bytes, and may have {LONGEST_RECORD}; put large things into files",
+                work.name
+            );
+            return links.answer(asker, Err(why));
         }
         let asker = self.works.wait(asker);
         self.step(Event::Submit { asker, work }, links);
@@ -333,7 +387,10 @@ impl Service {
     }
 
     fn step(&mut self, event: Event, links: &mut Links) {
-        let mut events = VecDeque::from([event]);
+        self.step_all(VecDeque::from([event]), links);
+    }
+
+    fn step_all(&mut self, mut events: VecDeque<Event>, links: &mut Links) {
         while let Some(event) = events.pop_front() {
             let mut effects = Vec::new();
             self.core.handle(Tick(clock::now()), event, &mut effects);
@@ -343,9 +400,12 @@ impl Service {
         }
     }
 
-    fn perform(&mut self, effect: Effect, links: &mut Links) -> Option<Event> {
+    fn perform(&mut self, effect: Effect, links: &mut Links) -> Vec<Event> {
         match effect {
             Effect::ToClient(client, message) => links.send(Peer::Client(client), &FromHead::Client(message)),
+            Effect::ToNode(_, HeadToNode::Run { .. }) if std::env::var_os(EXIT_BEFORE_RUN).is_some() => {
+                std::process::abort()
+            }
             Effect::ToNode(node, message) => links.send(Peer::Node(node), &FromHead::Node(message)),
             Effect::DropNode(node) => links.drop_peer(Peer::Node(node)),
             Effect::DropClient(client) => links.drop_peer(Peer::Client(client)),
@@ -354,16 +414,13 @@ impl Service {
                 self.superseded = Some(by);
             }
             Effect::WakeAt(at) => self.wake = Some(at),
-            Effect::Write { work, write } => {
-                let wrote = self.works.write(work, write);
-                return Some(Event::Written { work, wrote });
-            }
+            Effect::Write { work, write } => return self.works.write(work, write),
             Effect::Told { asker, told } => {
                 if let Some(asker) = self.works.found(asker) {
                     links.answer(asker, told.map(|name| json!({"program": name}).to_string()));
                 }
             }
         }
-        None
+        Vec::new()
     }
 }

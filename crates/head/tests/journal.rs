@@ -1,7 +1,10 @@
 //! What outlives a head, on real files.
 
-use paceline_head::journal::{Journal, JournalError};
+use paceline_head::journal::{Change, Journal, JournalError};
 use std::path::PathBuf;
+use std::time::Duration;
+
+const HEAD_LOST: Duration = Duration::from_secs(60);
 
 /// A directory that goes with the test.
 struct Directory(PathBuf);
@@ -27,7 +30,11 @@ impl Drop for Directory {
 #[test]
 fn a_cluster_keeps_its_id_and_each_start_has_a_later_epoch() {
     let directory = Directory::new("epochs");
-    let begin = |random: u8| Journal::open(&directory.file("journal")).unwrap().begin([random; 20]).unwrap();
+    let begin = |random: u8| {
+        let begun =
+            Journal::open(&directory.file("journal")).unwrap().begin([random; 20], HEAD_LOST).unwrap();
+        (begun.cluster, begun.epoch)
+    };
     let (cluster, first) = begin(9);
     let (same, second) = begin(3);
     assert_eq!((cluster, first.number(), second.number()), (same, 1, 2), "JR-1");
@@ -38,12 +45,26 @@ fn a_cluster_keeps_its_id_and_each_start_has_a_later_epoch() {
 fn starts_from_copies_of_a_journal_differ() {
     let directory = Directory::new("copies");
     let (original, copy) = (directory.file("journal"), directory.file("copy"));
-    Journal::open(&original).unwrap().begin([1; 20]).unwrap();
+    Journal::open(&original).unwrap().begin([1; 20], HEAD_LOST).unwrap();
     std::fs::copy(&original, &copy).unwrap();
-    let (a, one) = Journal::open(&original).unwrap().begin([2; 20]).unwrap();
-    let (b, other) = Journal::open(&copy).unwrap().begin([3; 20]).unwrap();
-    assert_eq!((a, one.number()), (b, other.number()));
-    assert_ne!(one, other, "JR-1");
+    let one = Journal::open(&original).unwrap().begin([2; 20], HEAD_LOST).unwrap();
+    let other = Journal::open(&copy).unwrap().begin([3; 20], HEAD_LOST).unwrap();
+    assert_eq!((one.cluster, one.epoch.number()), (other.cluster, other.epoch.number()));
+    assert_ne!(one.epoch, other.epoch, "JR-1");
+}
+
+#[test]
+fn longest_head_lost_stays_until_it_is_forgotten() {
+    let directory = Directory::new("head-lost");
+    let path = directory.file("journal");
+    let begin =
+        |head_lost| Journal::open(&path).unwrap().begin([1; 20], head_lost).unwrap().earlier_head_lost;
+    assert_eq!(begin(HEAD_LOST), Duration::ZERO, "there was no head before");
+    assert_eq!(begin(HEAD_LOST / 6), HEAD_LOST, "JR-7");
+    assert_eq!(begin(HEAD_LOST / 6), HEAD_LOST, "JR-7: the second start may have been short");
+    Journal::open(&path).unwrap().apply(&[Change::HeadLost(HEAD_LOST / 6)]).unwrap();
+    assert_eq!(begin(HEAD_LOST * 2), HEAD_LOST / 6);
+    assert_eq!(begin(HEAD_LOST), HEAD_LOST * 2, "JR-7");
 }
 
 #[test]
@@ -91,12 +112,14 @@ fn a_journal_that_was_cut_off_is_named() {
     let directory = Directory::new("damaged");
     let path = directory.file("journal");
     let journal = Journal::open(&path).unwrap();
-    journal.begin([1; 20]).unwrap();
+    journal.begin([1; 20], HEAD_LOST).unwrap();
     journal.keep(1, &[1; 100_000]).unwrap();
     drop(journal);
     let length = std::fs::metadata(&path).unwrap().len();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length / 4).unwrap();
-    let opened = std::panic::catch_unwind(|| Journal::open(&path).and_then(|journal| journal.begin([2; 20])));
+    let opened = std::panic::catch_unwind(|| {
+        Journal::open(&path).and_then(|journal| journal.begin([2; 20], HEAD_LOST))
+    });
     let Err(error) = opened.expect("no panic") else { panic!("three quarters are missing") };
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
 }

@@ -3,7 +3,7 @@
 //! The process is this very test program, told by its environment to be a head.
 
 use paceline_core::head::Config;
-use paceline_head::journal::Journal;
+use paceline_head::journal::{Begun, Journal};
 use paceline_head::service;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Held, Met, NodeToHead, Placement};
@@ -13,6 +13,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+const HEAD_LOST: Duration = Duration::from_secs(60);
 
 const DIRECTORY: &str = "PACELINE_TEST_HEAD_DIRECTORY";
 const A: ClientId = ClientId(1);
@@ -33,7 +35,7 @@ fn be_a_head() {
             std::process::exit(3);
         }
     };
-    let (cluster, epoch) = journal.begin(random[..20].try_into().unwrap()).unwrap();
+    let Begun { cluster, epoch, .. } = journal.begin(random[..20].try_into().unwrap(), HEAD_LOST).unwrap();
     let config = Config::new(cluster, epoch, random[20..].try_into().unwrap());
     let path = directory.join("socket");
     let _ = std::fs::remove_file(&path);
@@ -123,10 +125,21 @@ type Node = (Sender<NodeToHead>, Receiver<HeadToNode>, Met);
 
 async fn client(directory: &Path, client: ClientId, leases: Vec<LeaseId>, met: Option<Met>) -> Client {
     let (sender, mut receiver) = control::channel(dial(directory).await).unwrap();
-    let leases = leases.into_iter().map(|lease| Held { lease, node: NODE, shape: Shape::cpus(1) }).collect();
-    let hello = ClientToHead::Hello { client, name: String::new(), leases, met, under: None };
+    let leases = leases
+        .into_iter()
+        .map(|lease| Held {
+            lease,
+            node: NODE,
+            incarnation: Incarnation(1),
+            shape: Shape::cpus(1),
+            exclusive: None,
+        })
+        .collect();
+    let hello = ClientToHead::Hello { client, name: String::new(), leases, met, under: None, beats: false };
     sender.send(&hello, vec![]);
-    let HeadToClient::Welcome { cluster, epoch } = next(&mut receiver).await else { panic!("no welcome") };
+    let HeadToClient::Welcome { cluster, epoch, .. } = next(&mut receiver).await else {
+        panic!("no welcome")
+    };
     (sender, receiver, Met { cluster, epoch })
 }
 
@@ -145,7 +158,7 @@ async fn node(directory: &Path, leases: Vec<Placement>, met: Option<Met>) -> Nod
         },
         vec![],
     );
-    let HeadToNode::Welcome { cluster, epoch } = next(&mut receiver).await else { panic!("no welcome") };
+    let HeadToNode::Welcome { cluster, epoch, .. } = next(&mut receiver).await else { panic!("no welcome") };
     (sender, receiver, Met { cluster, epoch })
 }
 
@@ -162,7 +175,17 @@ fn run(test: impl Future<Output = ()>) {
 
 fn placement(lease: LeaseId, epoch: Epoch) -> Placement {
     let (slot, shape) = (SlotId(1), Shape::cpus(1));
-    Placement { lease, client: A, slot, shape, blocked: false, holder: A, epoch, devices: Default::default() }
+    Placement {
+        lease,
+        client: A,
+        slot,
+        shape,
+        blocked: false,
+        holder: A,
+        epoch,
+        devices: Default::default(),
+        exclusive: None,
+    }
 }
 
 /// The lease that the node is asked to place next.
@@ -191,7 +214,7 @@ fn a_head_that_was_killed_goes_on_with_what_its_peers_have() {
         let first = Process::start(path);
         let mut a = client(path, A, vec![], None).await;
         let mut machine = node(path, vec![], None).await;
-        a.0.send(&ClientToHead::Want { shape: Shape::cpus(1), count: 1 }, vec![]);
+        a.0.send(&ClientToHead::Want { shape: Shape::cpus(1), count: 1, exclusive: None }, vec![]);
         let lease = placed(&mut machine).await;
         assert_eq!(granted(&mut a).await, lease);
         let before = a.2;
@@ -201,7 +224,7 @@ fn a_head_that_was_killed_goes_on_with_what_its_peers_have() {
         let _second = Process::start(path);
         // One that waits while the head is away asks before anybody has told what there is.
         let mut b = client(path, B, vec![], None).await;
-        b.0.send(&ClientToHead::Want { shape: Shape::cpus(1), count: 2 }, vec![]);
+        b.0.send(&ClientToHead::Want { shape: Shape::cpus(1), count: 2, exclusive: None }, vec![]);
         assert_eq!(b.2.cluster, before.cluster, "it is the same cluster");
         assert!(b.2.epoch > before.epoch, "and a later start");
         let mut machine = node(path, vec![placement(lease, before.epoch)], Some(before)).await;

@@ -5,7 +5,10 @@
 //!
 //! * CC-1: messages arrive in the order they were sent, each with its own descriptors, however the bytes are cut.
 //! * CC-2: sending never waits. What the socket does not take at once is kept, and counted, until it does.
-//! * CC-3: a peer that speaks nonsense, or sends fewer descriptors than its messages need, is an error for good.
+//! * CC-3: a peer that speaks nonsense, or sends fewer descriptors than its messages need, or more, is an error for good.
+//!   Descriptors that no message needs are closed at once.
+//! * CC-4: what has come of messages that are not whole yet is bounded for all links of one budget together; a link that
+//!   brings more than is left is an error for good.
 
 use crate::fds;
 use crate::secure::tls::Got;
@@ -24,12 +27,16 @@ use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// Control messages are short, but for those that carry the record of a piece of work; one that claims more than this is
 /// refused.
 const LONGEST: usize = LONGEST_RECORD + (64 << 10);
+
+/// A decoder may take in this much beyond a message.
+const READ_AHEAD: usize = 1 << 20;
 
 /// A message that may bring descriptors.
 pub trait Carries: Message {
@@ -86,21 +93,67 @@ impl Carries for NodeToZygote {
     fn descriptors(&self) -> usize {
         match self {
             NodeToZygote::Fork { .. } => 4,
-            NodeToZygote::Exit => 0,
+            NodeToZygote::Exit | NodeToZygote::KillAt { .. } => 0,
         }
+    }
+}
+
+/// A link that holds no more than this of a message is never ended for what others hold (CC-4).
+const FREE_BYTES: usize = 64 << 10;
+
+/// Bytes of unfinished messages that several links may hold together (CC-4).
+#[derive(Clone, Debug)]
+pub struct Budget {
+    used: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Budget {
+    /// A budget of so many bytes; of one message of any length at least.
+    pub fn new(most: usize) -> Budget {
+        Budget { used: Arc::default(), most: most.max(LONGEST + READ_AHEAD) }
+    }
+}
+
+/// What one link has of a budget. Given back with the link.
+#[derive(Debug)]
+struct Spending {
+    budget: Budget,
+    own: usize,
+}
+
+impl Spending {
+    /// The link holds so many bytes now. False: that is more than there are.
+    fn set(&mut self, bytes: usize) -> bool {
+        let before = std::mem::replace(&mut self.own, bytes);
+        if bytes <= before {
+            self.budget.used.fetch_sub(before - bytes, Ordering::Relaxed);
+            return true;
+        }
+        let more = bytes - before;
+        let is_within = self.budget.used.fetch_add(more, Ordering::Relaxed) + more <= self.budget.most;
+        is_within || bytes <= FREE_BYTES
+    }
+}
+
+impl Drop for Spending {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
 /// The receiving end, without waiting.
 pub struct Inbox<M> {
     decoder: Decoder,
+    spending: Option<Spending>,
     descriptors: Vec<OwnedFd>,
     messages: PhantomData<fn() -> M>,
 }
 
 impl<M: Carries> Default for Inbox<M> {
     fn default() -> Inbox<M> {
-        Inbox { decoder: Decoder::with_limit(LONGEST), descriptors: Vec::new(), messages: PhantomData }
+        let decoder = Decoder::with_limit(LONGEST);
+        Inbox { decoder, spending: None, descriptors: Vec::new(), messages: PhantomData }
     }
 }
 
@@ -123,7 +176,39 @@ impl<M: Carries> Inbox<M> {
     /// The next whole message, with its descriptors.
     #[expect(clippy::should_implement_trait, reason = "it fails, and more may come after the last")]
     pub fn next(&mut self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-        let Some(frame) = self.decoder.next_frame().map_err(refused)? else { return Ok(None) };
+        let next = self.take_message();
+        if next.is_err() {
+            self.descriptors.clear();
+        }
+        next
+    }
+
+    /// Counts what is buffered (CC-4).
+    fn spend(&mut self) -> io::Result<()> {
+        let Some(spending) = &mut self.spending else { return Ok(()) };
+        match spending.set(self.decoder.buffered()) {
+            true => Ok(()),
+            false => {
+                let most = spending.budget.most;
+                let text = format!("links of one peer hold more than {most} bytes of unfinished messages");
+                Err(io::Error::new(io::ErrorKind::InvalidData, text))
+            }
+        }
+    }
+
+    fn take_message(&mut self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+        self.spend()?;
+        let Some(frame) = self.decoder.next_frame().map_err(refused)? else {
+            // Descriptors come with the first byte of their message, so what is here belongs to the one that has begun.
+            let expected = if self.decoder.is_partial() { fds::MAX_DESCRIPTORS } else { 0 };
+            if self.descriptors.len() > expected {
+                let text = "descriptors came that no message needs";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            return Ok(None);
+        };
+        // What is taken out is unfinished no more, however long it waits to be handled.
+        self.spend()?;
         let message = M::decode(&frame).map_err(refused)?;
         let count = message.descriptors();
         if count > self.descriptors.len() {
@@ -222,6 +307,14 @@ impl Outbox {
 pub fn channel<Out: Carries, In: Carries>(
     connection: impl Into<Secured>,
 ) -> io::Result<(Sender<Out>, Receiver<In>)> {
+    channel_within(connection, None)
+}
+
+/// The same of a link whose unfinished messages count (CC-4).
+pub fn channel_within<Out: Carries, In: Carries>(
+    connection: impl Into<Secured>,
+    budget: Option<Budget>,
+) -> io::Result<(Sender<Out>, Receiver<In>)> {
     let Secured { socket, tls, .. } = connection.into();
     let shared = Arc::new(Shared {
         socket: watch::both_ways(socket)?,
@@ -232,7 +325,8 @@ pub fn channel<Out: Carries, In: Carries>(
     });
     let writer = Writer(tokio::spawn(write_rest(shared.clone())));
     let sender = Sender { shared: shared.clone(), _writer: Arc::new(writer), messages: PhantomData };
-    Ok((sender, Receiver { shared, inbox: Inbox::default(), reset: false }))
+    let spending = budget.map(|budget| Spending { budget, own: 0 });
+    Ok((sender, Receiver { shared, inbox: Inbox { spending, ..Inbox::default() }, reset: false }))
 }
 
 struct Shared {
@@ -449,6 +543,112 @@ mod tests {
         let mut inbox = Inbox::<NodeToSlot>::default();
         inbox.fill(&theirs).unwrap();
         assert_eq!(inbox.next().unwrap_err().kind(), io::ErrorKind::InvalidData, "CC-3");
+    }
+
+    #[test]
+    fn unfinished_messages_are_bounded_for_all_links_together() {
+        run(async {
+            let budget = Budget::new(0);
+            let mut header = Vec::new();
+            HeadToClient::Over.encode(&mut header).unwrap();
+            let length = u32::try_from(LONGEST).unwrap();
+            header[4..8].copy_from_slice(&length.to_le_bytes());
+            let mut links = Vec::new();
+            let mut ended = 0;
+            for _ in 0..4 {
+                let (ours, theirs) = fds::pair().unwrap();
+                let (_, mut receiver) =
+                    channel_within::<ClientToHead, HeadToClient>(ours, Some(budget.clone())).unwrap();
+                // All but the end of a message of the greatest length.
+                let part = [&header[..16], &vec![0; LONGEST - 1][..]].concat();
+                let writing = std::thread::spawn(move || {
+                    rustix::io::ioctl_fionbio(&theirs, false).unwrap();
+                    let _ = std::fs::File::from(theirs.try_clone().unwrap()).write_all(&part);
+                    theirs
+                });
+                let next = tokio::time::timeout(Duration::from_millis(500), receiver.next()).await;
+                ended += usize::from(next.is_ok_and(|next| next.is_err()));
+                links.push((receiver, writing));
+            }
+            assert_eq!(ended, 3, "CC-4");
+            drop(links);
+            assert_eq!(budget.used.load(Ordering::Relaxed), 0, "CC-4: all is given back");
+        });
+    }
+
+    /// Whether the other end of a pipe is open in this process.
+    fn is_open(read: &OwnedFd) -> bool {
+        let mut sources = [rustix::event::PollFd::new(read, rustix::event::PollFlags::empty())];
+        crate::poll::wait(&mut sources, Some(Duration::ZERO)).unwrap();
+        !sources[0].revents().contains(rustix::event::PollFlags::HUP)
+    }
+
+    /// What an inbox makes of bytes that come with so many descriptors, and whether any of them stays open.
+    fn receive_with(bytes: &[u8], descriptors: usize) -> (io::Result<usize>, bool) {
+        let (ours, theirs) = fds::pair().unwrap();
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let attached = vec![write.as_fd(); descriptors];
+        fds::send_with_fds(&ours, bytes, &attached).unwrap();
+        drop(write);
+        let mut inbox = Inbox::<NodeToSlot>::default();
+        let received = inbox.fill(&theirs).and_then(|_| {
+            let mut count = 0;
+            while let Some((_, descriptors)) = inbox.next()? {
+                count += descriptors.len();
+            }
+            Ok(count)
+        });
+        (received, is_open(&read))
+    }
+
+    #[test]
+    fn descriptors_that_no_message_needs_are_closed_and_an_error() {
+        let mut plain = Vec::new();
+        bind(1).encode(&mut plain).unwrap();
+        let mut attach = Vec::new();
+        NodeToSlot::Attach { lease: LeaseId(1), secret: None }.encode(&mut attach).unwrap();
+        for (bytes, needed) in [(&plain, 0), (&attach, 1)] {
+            for count in 0..=fds::MAX_DESCRIPTORS {
+                let (received, open) = receive_with(bytes, count);
+                match count == needed {
+                    true => assert_eq!(received.unwrap(), needed),
+                    false => {
+                        assert_eq!(received.unwrap_err().kind(), io::ErrorKind::InvalidData, "CC-3: {count}")
+                    }
+                }
+                assert!(!open, "CC-3: {count} for {needed}");
+            }
+        }
+    }
+
+    #[test]
+    fn descriptors_with_a_message_that_never_ends_are_bounded() {
+        let mut bytes = Vec::new();
+        NodeToSlot::Attach { lease: LeaseId(1), secret: None }.encode(&mut bytes).unwrap();
+        let (ours, theirs) = fds::pair().unwrap();
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let mut inbox = Inbox::<NodeToSlot>::default();
+        let error = bytes.iter().find_map(|byte| {
+            fds::send_with_fds(&ours, &[*byte], &[write.as_fd(); fds::MAX_DESCRIPTORS]).unwrap();
+            inbox.fill(&theirs).unwrap();
+            inbox.next().err()
+        });
+        assert_eq!(error.unwrap().kind(), io::ErrorKind::InvalidData, "CC-3");
+        drop(write);
+        assert!(!is_open(&read), "CC-3");
+    }
+
+    #[test]
+    fn descriptors_beyond_what_fits_are_closed_and_an_error() {
+        let mut bytes = Vec::new();
+        bind(1).encode(&mut bytes).unwrap();
+        let (ours, theirs) = fds::pair().unwrap();
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        fds::send_many(&ours, &bytes, &vec![write.as_fd(); 100]);
+        drop(write);
+        let mut inbox = Inbox::<NodeToSlot>::default();
+        assert_eq!(inbox.fill(&theirs).unwrap_err().kind(), io::ErrorKind::InvalidData, "CC-3");
+        assert!(!is_open(&read), "CC-3");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use bytes::{BufMut, BytesMut};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use std::io::{self, IoSlice, IoSliceMut};
@@ -26,10 +26,14 @@ pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
-    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?)
+    // Whoever shares the socket may have made it a blocking one.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)?)
 }
 
-/// Receive bytes into the end of `buffer`, and whatever descriptors came with them. Zero bytes: the peer is gone.
+/// Receives bytes into the end of `buffer`, and whatever descriptors came with them. Zero bytes: the peer is gone.
+///
+/// Fails if some of the descriptors could not be taken: which messages the others belong to is not known then.
 pub fn receive_with_fds(
     socket: impl AsFd,
     buffer: &mut BytesMut,
@@ -44,6 +48,11 @@ pub fn receive_with_fds(
         &mut ancillary,
         RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
     )?;
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        // Those that did arrive close with `ancillary`.
+        let text = "descriptors were lost: too many came at once, or too many files are open";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
     for received in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(list) = received {
             descriptors.extend(list);
@@ -51,4 +60,13 @@ pub fn receive_with_fds(
     }
     buffer.put_slice(&chunk[..message.bytes]);
     Ok(message.bytes)
+}
+
+/// Sends bytes with more descriptors than any message of ours has.
+#[cfg(test)]
+pub(crate) fn send_many(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(128))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
 }

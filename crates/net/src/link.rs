@@ -81,6 +81,8 @@ pub struct Link {
     unusable: bool,
     /// The other end was told to name no memory.
     plain: bool,
+    /// The other end is closed, and what is sent goes nowhere.
+    refused: bool,
 }
 
 impl Link {
@@ -101,6 +103,7 @@ impl Link {
             kick: None,
             unusable: false,
             plain: near && segments::given_up(),
+            refused: false,
         };
         if link.plain {
             let _ = Lending::Plain.encode(&mut link.out);
@@ -189,8 +192,11 @@ impl Link {
                 unsafe { room.advance_mut(came.count) };
                 // The kernel stops at a descriptor, whatever is behind it.
                 let more = came.count == wanted || came.descriptor.is_some() || came.lost;
-                if let Some(descriptor) = came.descriptor {
-                    self.exchange().on_descriptor(descriptor);
+                if let Some(descriptor) = came.descriptor
+                    && (came.excess || !self.exchange().on_descriptor(descriptor))
+                {
+                    let text = "descriptors came that no message needs";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                 }
                 Ok(if more { Received::More } else { Received::All })
             }
@@ -350,6 +356,16 @@ impl Link {
         }
     }
 
+    /// Returns whether what is sent from now on goes nowhere for certain, as far as can be known before it is tried.
+    pub fn refuses(&self) -> bool {
+        self.refused || self.tls.is_some() && has_closed(&self.socket)
+    }
+
+    /// Returns whether all that was flushed last has gone nowhere. On one machine that is known at once.
+    pub fn has_refused(&self) -> bool {
+        self.refused
+    }
+
     /// How many bytes wait to be sent.
     pub fn pending(&self) -> usize {
         let sealed = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
@@ -377,7 +393,10 @@ impl Link {
                 Ok(count) => self.sent += count,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
-                Err(Errno::PIPE | Errno::CONNRESET) => break,
+                Err(Errno::PIPE | Errno::CONNRESET) => {
+                    self.refused |= self.sent == 0;
+                    break;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -449,6 +468,12 @@ impl Link {
             self.out = Vec::new();
         }
     }
+}
+
+/// Returns whether the other end was closed, and all that it said was read.
+fn has_closed(socket: &Kept) -> bool {
+    let mut byte = [0u8; 1];
+    matches!(recv(socket, &mut byte[..], RecvFlags::DONTWAIT | RecvFlags::PEEK), Ok((_, 0)))
 }
 
 /// Send some of these bytes, sealed if need be. None: the socket takes no more for now. A closed peer takes everything.

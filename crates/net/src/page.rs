@@ -4,7 +4,7 @@
 //! * PG-2: only the slot writes it; a reader may see one call's numbers a moment late, never torn.
 //! * PG-3: a child that the node's process forks does not have it, so it ends with the node and the slot.
 
-use paceline_proto::Seq;
+use paceline_proto::{LeaseId, Seq};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -12,7 +12,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const LENGTH: usize = 32 << 10;
+const LENGTH: usize = 64 << 10;
 
 /// The most guests that a page tells of, by their numbers from 1.
 pub const MOST_GUESTS: u32 = 2000;
@@ -39,6 +39,8 @@ struct Fields {
 /// What other clients call is counted apart: their calls have numbers of their own.
 #[repr(C)]
 struct GuestFields {
+    /// Whose calls they are. Written only while `begun` is 0, and the page tells of nobody who has begun none.
+    lease: [AtomicU64; 2],
     begun: AtomicU64,
     finished: AtomicU64,
 }
@@ -175,23 +177,28 @@ impl Page {
         }
     }
 
-    /// Another guest has this number now, and counts its calls from 1.
-    pub fn reset_guest(&self, guest: u32) {
+    /// The guest of this lease has this number now, and counts its calls from 1.
+    pub fn reset_guest(&self, guest: u32, lease: LeaseId) {
         if let Some(calls) = self.guest_fields(guest) {
-            calls.begun.store(0, Ordering::Release);
-            calls.finished.store(0, Ordering::Release);
+            calls.begun.store(0, Ordering::SeqCst);
+            calls.finished.store(0, Ordering::SeqCst);
+            calls.lease[0].store((lease.0 >> 64) as u64, Ordering::SeqCst);
+            calls.lease[1].store(lease.0 as u64, Ordering::SeqCst);
         }
     }
 
-    /// The guests that have called: their numbers, which call of theirs was begun last and is not over, and which ended
+    /// The guests that have called: their leases, which call of theirs was begun last and is not over, and which ended
     /// last.
-    pub fn guests(&self) -> Vec<(u32, Option<Seq>, Seq)> {
+    pub fn guests(&self) -> Vec<(LeaseId, Option<Seq>, Seq)> {
         let most = self.fields().guests.load(Ordering::Acquire).min(MOST_GUESTS.into()) as u32;
         let called = (1..=most).filter_map(|guest| {
             let calls = self.guest_fields(guest)?;
             let (begun, finished) =
                 (calls.begun.load(Ordering::Acquire), calls.finished.load(Ordering::Acquire));
-            (begun > 0).then_some((guest, (begun > finished).then_some(Seq(begun)), Seq(finished)))
+            let [high, low] = &calls.lease;
+            let (high, low) = (high.load(Ordering::Acquire), low.load(Ordering::Acquire));
+            let lease = LeaseId(u128::from(high) << 64 | u128::from(low));
+            (begun > 0).then_some((lease, (begun > finished).then_some(Seq(begun)), Seq(finished)))
         });
         called.collect()
     }
@@ -228,15 +235,18 @@ mod tests {
     fn guests_are_told_apart() {
         let (ours, memory) = Page::create().unwrap();
         let theirs = Page::open(memory).unwrap();
+        let (one, last) = (LeaseId(1 << 100 | 1), LeaseId(9));
+        theirs.reset_guest(2, one);
+        theirs.reset_guest(MOST_GUESTS, last);
         theirs.begin_guest(2, Seq(1), 5);
         theirs.begin_guest(MOST_GUESTS, Seq(7), 6);
         theirs.end_guest(2, Seq(1));
         theirs.begin_guest(MOST_GUESTS + 1, Seq(1), 6);
-        assert_eq!(ours.guests(), [(2, None, Seq(1)), (MOST_GUESTS, Some(Seq(7)), Seq(0))]);
+        assert_eq!(ours.guests(), [(one, None, Seq(1)), (last, Some(Seq(7)), Seq(0))]);
         assert_eq!((ours.running(), ours.gave_up()), (None, false), "PG-1: nothing of the lease's own ran");
-        theirs.reset_guest(2);
+        theirs.reset_guest(2, LeaseId(3));
         theirs.give_up_guest();
-        assert_eq!(ours.guests(), [(MOST_GUESTS, Some(Seq(7)), Seq(0))]);
+        assert_eq!(ours.guests(), [(last, Some(Seq(7)), Seq(0))], "the next one has not called");
         assert!(ours.gave_up());
     }
 

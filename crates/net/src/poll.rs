@@ -39,7 +39,7 @@ pub struct Timer(Kept);
 impl Timer {
     pub fn new() -> io::Result<Timer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(Timer(Kept::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)))
+        Ok(Timer(Kept::new(timerfd_create(TimerfdClockId::Boottime, flags)?)))
     }
 
     /// Fire once, `after` from now; a later call replaces an earlier one.

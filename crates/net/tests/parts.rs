@@ -32,6 +32,7 @@ fn run(payloads: &[Bytes]) -> ToSlot {
         seq: Seq(1),
         task: TaskId(1),
         attempt: 1,
+        at_most_once: false,
         function: FunctionId(1),
         timeout: Duration::ZERO,
         payload: payload.clone(),

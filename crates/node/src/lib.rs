@@ -18,6 +18,7 @@ mod news;
 mod objects;
 mod opening;
 mod output;
+mod places;
 mod relay;
 mod report;
 mod requests;
@@ -31,6 +32,7 @@ mod zygote;
 pub use objects::{
     MEMORY as OBJECT_MEMORY, NodeAt, Objects, Whereabouts, default_limit as default_object_memory,
 };
+pub use places::{LinkLimits, LinkPlace};
 pub use requests::{Answers, Handle, Headless, Options, Printing, Uplink};
-pub use service::{Service, service};
+pub use service::{End, Service, service};
 pub use store::Store;

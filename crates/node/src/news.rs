@@ -1,10 +1,11 @@
 //! What the node's tasks tell its event loop.
 
+use crate::places::LinkPlace;
 use paceline_net::secure::Secured;
 use paceline_proto::control::{HeadToNode, SlotToNode, Stream, ZygoteToNode};
 use paceline_proto::{ClientId, DeathCause, LeaseId, SlotId};
 use std::os::fd::OwnedFd;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// Something happened. Short and rare, so nobody waits to tell it.
 pub(crate) enum News {
@@ -15,7 +16,8 @@ pub(crate) enum News {
     /// It is gone. If it said something that zygotes do not say, what was wrong with it.
     ZygoteGone(u64, Option<String>),
     /// A slot said something, and descriptors came along.
-    Slot(SlotId, SlotToNode, Vec<OwnedFd>),
+    /// It may say the next thing when the permit is gone.
+    Slot(SlotId, SlotToNode, Vec<OwnedFd>, OwnedSemaphorePermit),
     /// A slot is gone, and everything it printed has been told.
     Gone(SlotId, DeathCause),
     /// A data connection has said which lease it is for.
@@ -23,7 +25,7 @@ pub(crate) enum News {
     /// A link to the store has ended.
     StoreLeft,
     /// The store of this client is at the other end of a connection.
-    Owner(Secured, ClientId),
+    Owner(Secured, ClientId, Option<LinkPlace>),
 }
 
 /// Something a slot printed. It may be much, so who tells it waits until it is taken.

@@ -3,8 +3,10 @@
 //! * OP-1: a connection that does not say so within [`LIMIT`] is closed, and no more than [`MOST`] may keep us waiting.
 
 use crate::news::{Desk, News};
+use crate::places::LinkPlace;
 use paceline_net::watch;
 use paceline_proto::{LeaseId, Way, open};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ impl Openings {
     }
 
     /// Read the header of a new connection: at once if it is there, which it is on one machine.
-    pub(crate) fn on_offer(&self, connection: OwnedFd) {
+    pub(crate) fn on_offer(&self, connection: OwnedFd, link_place: Option<LinkPlace>) {
         let mut header = Header::default();
         match header.read(&connection) {
             Ok(lease) => drop(self.desk.tell(News::Opened(connection, lease))),
@@ -36,25 +38,31 @@ impl Openings {
                     let reading = tokio::time::timeout(LIMIT, read_rest(connection, header));
                     match reading.await {
                         Ok(Ok(news)) => drop(desk.tell(news)),
-                        Ok(Err(error)) => refuse(&error),
-                        Err(_elapsed) => refuse(&io::ErrorKind::TimedOut.into()),
+                        Ok(Err(error)) => note_refused(&error),
+                        Err(_elapsed) => note_refused(&io::ErrorKind::TimedOut.into()),
                     }
-                    drop(place);
+                    drop((place, link_place));
                 });
             }
-            Err(error) => refuse(&error),
+            Err(error) => note_refused(&error),
         }
     }
 }
 
 /// There is no such lease. One that waits for an answer gets it; on a socket of our own its end says as much.
 pub(crate) fn refuse_lease((connection, way): (OwnedFd, Way)) {
+    refuse(connection, way, open::Answer::Lease);
+}
+
+/// Closes a connection for this reason, which is told where an answer is waited for.
+pub(crate) fn refuse(connection: OwnedFd, way: Way, answer: open::Answer) {
     if way.is_sealed() {
-        let _ = rustix::io::write(&connection, &open::Answer::Lease.encode());
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let _ = send(&connection, &answer.encode(), flags);
     }
 }
 
-fn refuse(error: &io::Error) {
+fn note_refused(error: &io::Error) {
     tracing::warn!(%error, "a data connection did not say what it is for");
 }
 
@@ -79,7 +87,9 @@ struct Header {
 impl Header {
     fn read(&mut self, connection: impl std::os::fd::AsFd) -> io::Result<LeaseId> {
         while self.length < open::LENGTH {
-            match rustix::io::read(&connection, &mut self.bytes[self.length..])? {
+            // A slot that offers the connection shares it, and may have made it a blocking one.
+            let (length, _) = recv(&connection, &mut self.bytes[self.length..], RecvFlags::DONTWAIT)?;
+            match length {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 length => self.length += length,
             }

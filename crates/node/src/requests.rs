@@ -1,5 +1,6 @@
 //! What is asked of the node from outside.
 
+use crate::places::{LinkLimits, LinkPlace};
 use crate::store::Store;
 use paceline_core::node::{Config, Status};
 use paceline_core::objects;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Hands a link to the head.
-pub type Uplink = Arc<dyn Fn(OwnedFd) + Send + Sync>;
+/// Hands a link to the head. Its place is given back with the link.
+pub type Uplink = Arc<dyn Fn(OwnedFd, LinkPlace) + Send + Sync>;
 
 /// Told whenever the link to the head has ended: another is wanted ([`Handle::join`]).
 pub type Headless = Arc<dyn Fn() + Send + Sync>;
@@ -39,6 +40,8 @@ pub struct Options {
     pub printed: Option<Printing>,
     /// How many bytes objects may have in memory.
     pub object_memory: u64,
+    /// How many links slots and clients may have here.
+    pub limits: LinkLimits,
     /// Where what clients bring is kept; none if there is nobody who could bring anything.
     pub store: Option<Store>,
 }
@@ -53,6 +56,7 @@ pub(crate) enum Request {
     Objects(Secured),
     Leave(Duration),
     Close,
+    Crash,
 }
 
 /// Reaches a node. Cheap to clone, usable from any thread; the node ends when the last one is gone.
@@ -109,5 +113,11 @@ impl Handle {
     /// End every slot, the zygote and the node.
     pub fn close(&self) {
         let _ = self.requests.send(Request::Close);
+    }
+
+    /// Makes the node panic, so that tests can see what a defect of it does.
+    #[doc(hidden)]
+    pub fn crash(&self) {
+        let _ = self.requests.send(Request::Crash);
     }
 }

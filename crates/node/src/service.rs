@@ -13,6 +13,15 @@ const PRINTED: usize = 16;
 /// How long slots may take to go when the node ends. Those that have user code get the core's grace of it.
 const SLOTS_LIMIT: Duration = Duration::from_millis(1000);
 
+/// Why a node has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It was told to, by its head or its process.
+    Told,
+    /// It has been without its head for too long.
+    HeadLost,
+}
+
 /// A node, ready to run.
 pub struct Service {
     options: Options,
@@ -26,8 +35,8 @@ pub fn service(options: Options) -> (Service, Handle) {
 }
 
 impl Service {
-    /// Be the node until told to end, and leave nothing behind. Runs on any tokio runtime.
-    pub async fn run(mut self) {
+    /// Be the node until told to end, and leave nothing behind. Runs on any tokio runtime. Returns why it has ended.
+    pub async fn run(mut self) -> End {
         let (news_sender, mut news) = mpsc::unbounded_channel();
         let (printed_sender, mut printed) = mpsc::channel(PRINTED);
         let mut shell = Shell::new(self.options, Desk { news: news_sender, printed: printed_sender });
@@ -41,11 +50,12 @@ impl Service {
                     Some(Request::Opened(connection, lease, way)) => shell.on_opened(connection, lease, way),
                     Some(Request::Store(connection, lease, way)) => shell.on_store(connection, lease, way),
                     Some(Request::Owner(connection, lease, way)) => shell.on_owner(connection, lease, way),
-                    Some(Request::Objects(connection)) => shell.on_objects(connection),
+                    Some(Request::Objects(connection)) => shell.on_objects(connection, None),
                     Some(Request::Status(answer)) => {
                         let (slots, objects) = shell.status();
                         answer(slots, objects);
                     }
+                    Some(Request::Crash) => panic!("the node was asked to crash by a test"),
                     Some(Request::Leave(within)) => shell.step(Event::Leave { within }),
                     Some(Request::Close) | None => {
                         closing = Some(clock::now() + SLOTS_LIMIT.as_nanos() as u64);
@@ -63,7 +73,9 @@ impl Service {
                 () = shell.head_drained(), if !shell.takes_output() => {}
             }
         }
+        let end = if shell.has_lost_head() { End::HeadLost } else { End::Told };
         shell.end(&mut news, &mut printed).await;
+        end
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::news::{Desk, News, Printed};
 use crate::objects::Objects;
 use crate::opening::{self, Openings};
+use crate::places::{LinkPlace, NoPlace, Places};
 use crate::relay;
 use crate::report;
 use crate::requests::Options;
@@ -15,13 +16,16 @@ use paceline_core::node::{Effect, Event, Node, Status, StoreOf};
 use paceline_core::objects;
 use paceline_net::clock;
 use paceline_net::control::{self, Receiver, Sender};
-use paceline_net::secure::Secured;
-use paceline_proto::control::{HeadToNode, NodeToHead, SlotToNode, ZygoteToNode};
-use paceline_proto::open::Kind;
+use paceline_net::secure::{Secured, UnprovedLinks};
+use paceline_proto::control::{HeadToClient, HeadToNode, Message, NodeToHead, SlotToNode, ZygoteToNode};
+use paceline_proto::objects::FromStore;
+use paceline_proto::open::{self, Kind};
 use paceline_proto::question::{Answer, NodeQuestion};
 use paceline_proto::{
-    Address, Death, DeathCause, LeaseId, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError, Way,
+    Address, ClientId, Death, DeathCause, LeaseId, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError,
+    Way,
 };
+use rustix::net::SendFlags;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -54,6 +58,9 @@ pub(crate) struct Shell {
     zygotes: u64,
     slots: Slots,
     openings: Openings,
+    places: Places,
+    /// Connections to the stores here, and to other nodes by way of this one, that have proved nothing yet.
+    unproved: UnprovedLinks,
     objects: Objects,
     /// Connections whose fate the core decides in this step.
     connections: BTreeMap<u64, (OwnedFd, Way)>,
@@ -90,8 +97,10 @@ impl Shell {
         Shell {
             core: Node::new(options.config.clone()),
             slots: Slots::new(desk.clone(), options.config.memory),
+            places: Places::new(options.limits),
             options,
             openings: Openings::new(desk.clone()),
+            unproved: UnprovedLinks::default(),
             objects,
             desk,
             head: None,
@@ -116,6 +125,17 @@ impl Shell {
 
     pub(crate) fn wake(&self) -> Option<u64> {
         self.wake.map(|at| at.0)
+    }
+
+    /// Tell each zygote when those of its slots have to have ended that must exist once.
+    fn tell_deadlines(&self, slots: &[(SlotId, Tick)]) {
+        for zygote in self.zygote.iter().chain(self.programs.values()) {
+            let own = slots.iter().filter(|(slot, _)| self.slots.zygote_of(*slot) == Some(zygote.number));
+            let own: Vec<(SlotId, u64)> = own.map(|(slot, at)| (*slot, at.0)).collect();
+            if !own.is_empty() {
+                zygote.kill_at(own);
+            }
+        }
     }
 
     /// When to look how full memory is. Never while no call can be running.
@@ -144,6 +164,10 @@ impl Shell {
     }
 
     /// Whether the core has nothing more to wait for.
+    pub(crate) fn has_lost_head(&self) -> bool {
+        self.core.has_lost_head()
+    }
+
     pub(crate) fn closed(&self) -> bool {
         self.closed
     }
@@ -177,12 +201,17 @@ impl Shell {
         }
     }
 
-    pub(crate) fn on_objects(&mut self, connection: Secured) {
-        self.objects.on_link(connection);
+    pub(crate) fn on_objects(&mut self, connection: Secured, place: Option<LinkPlace>) {
+        self.objects.on_link(connection, place);
+    }
+
+    /// A place for a link that a slot opens.
+    fn place_of(&self, slot: SlotId) -> Result<LinkPlace, NoPlace> {
+        self.places.of_slot(slot, self.core.client_of(slot).unwrap_or_default())
     }
 
     pub(crate) fn on_offer(&mut self, connection: OwnedFd) {
-        self.openings.on_offer(connection);
+        self.openings.on_offer(connection, None);
     }
 
     /// A data connection has said which lease it is for.
@@ -201,34 +230,60 @@ impl Shell {
         match (of, &self.options.store) {
             (StoreOf::Here { client, secret }, Some(store)) => {
                 let desk = self.desk.clone();
-                let secret = way.is_sealed().then_some(secret);
+                let link_place = match self.places.of_store(client) {
+                    Ok(place) => place,
+                    Err(why) => return refuse_store((connection, way), client, &why),
+                };
+                let proof = match way.is_sealed().then(|| self.unproved.admit(&connection, lease)) {
+                    Some(Ok(place)) => Some((secret, place)),
+                    Some(Err(error)) => return not_admitted(&error),
+                    None => None,
+                };
                 let shelf = self.objects.shelf();
-                store.serve(connection, client, secret, shelf, move || {
+                store.serve(connection, client, proof, shelf, move || {
+                    drop(link_place);
                     let _ = desk.tell(News::StoreLeft);
                 });
             }
-            (StoreOf::There(addresses), _) => pass_on(connection, Kind::Store, lease, addresses),
+            (StoreOf::There(addresses), _) => {
+                pass_on(&self.unproved, connection, Kind::Store, lease, addresses);
+            }
             (StoreOf::Here { .. }, None) | (StoreOf::Nobody, _) => opening::refuse_lease((connection, way)),
         }
     }
 
     /// A connection between the store of objects and that of a client has said which lease it is for.
     pub(crate) fn on_owner(&mut self, connection: OwnedFd, lease: LeaseId, way: Way) {
-        match self.core.store_of(lease) {
+        let of = self.core.store_of(lease);
+        let place = match of {
+            StoreOf::Here { client, .. } => match self.places.of_store(client) {
+                Ok(place) => Some(place),
+                Err(why) => return refuse_store((connection, way), client, &why),
+            },
+            StoreOf::There(_) | StoreOf::Nobody => None,
+        };
+        match of {
             StoreOf::Here { client, .. } if !way.is_sealed() => {
-                self.objects.on_owner(connection.into(), client)
+                self.objects.on_owner(connection.into(), client, place)
             }
             StoreOf::Here { client, secret } => {
+                let link_place = place;
+                let place = match self.unproved.admit(&connection, lease) {
+                    Ok(place) => place,
+                    Err(error) => return not_admitted(&error),
+                };
                 let desk = self.desk.clone();
-                tokio::task::spawn_blocking(move || match store::answer(connection, Some(secret)) {
+                tokio::task::spawn_blocking(move || match store::answer(connection, Some((secret, place))) {
                     Ok(secured) => {
                         let _ = paceline_net::tcp::notice_silence(&secured.socket, HEARTBEAT);
-                        let _ = desk.tell(News::Owner(secured, client));
+                        let _ = desk.tell(News::Owner(secured, client, link_place));
                     }
                     Err(error) => tracing::info!(%error, %client, "the store of a client was not let in"),
                 });
             }
-            StoreOf::There(addresses) => pass_on(connection, Kind::Objects, lease, addresses),
+            StoreOf::There(addresses) => {
+                pass_on(&self.unproved, connection, Kind::Objects, lease, addresses);
+            }
             StoreOf::Nobody => opening::refuse_lease((connection, way)),
         }
     }
@@ -260,7 +315,7 @@ impl Shell {
             News::Head(number, message) => self.on_head(number, message),
             News::Zygote(number, message) => self.on_zygote(number, message),
             News::ZygoteGone(number, wrong) => self.on_zygote_gone(number, wrong),
-            News::Slot(slot, message, descriptors) => {
+            News::Slot(slot, message, descriptors, _permit) => {
                 self.see_to(slot, &message, descriptors);
                 self.step(Event::FromSlot(slot, message));
             }
@@ -272,7 +327,7 @@ impl Shell {
                 }
             }
             News::StoreLeft => self.tidy_at = Some(clock::now()),
-            News::Owner(connection, client) => self.objects.on_owner(connection, client),
+            News::Owner(connection, client, place) => self.objects.on_owner(connection, client, place),
             News::Opened(connection, lease) => self.on_opened(connection, lease, Way::Unix),
         }
     }
@@ -280,11 +335,25 @@ impl Shell {
     /// What of a slot's message concerns processes and descriptors.
     fn see_to(&mut self, slot: SlotId, message: &SlotToNode, descriptors: Vec<OwnedFd>) {
         match message {
-            // A slot may be faster than the zygote that forked it.
-            SlotToNode::Ready { pid, .. } => self.slots.on_forked(slot, *pid),
-            SlotToNode::Nest => descriptors.into_iter().for_each(|link| (self.options.uplink)(link)),
-            SlotToNode::Connect => descriptors.into_iter().for_each(|data| self.openings.on_offer(data)),
-            SlotToNode::Objects => descriptors.into_iter().for_each(|link| self.on_objects(link.into())),
+            // A slot may be faster than the zygote that forked it. Later it runs code of the user's, which may lie.
+            SlotToNode::Ready { slot: named, pid } => {
+                if *named == slot && self.slots.is_unborn(slot) {
+                    self.slots.on_forked(slot, *pid);
+                }
+            }
+            SlotToNode::Nest => descriptors.into_iter().for_each(|link| match self.place_of(slot) {
+                Ok(place) => (self.options.uplink)(link, place),
+                Err(why) => refuse_link(slot, &link, &why, &HeadToClient::Refused { why: why.to_string() }),
+            }),
+            SlotToNode::Connect => descriptors.into_iter().for_each(|data| match self.place_of(slot) {
+                Ok(place) => self.openings.on_offer(data, Some(place)),
+                // Its end says as much.
+                Err(why) => tracing::warn!(%slot, %why, "data connection of a slot refused"),
+            }),
+            SlotToNode::Objects => descriptors.into_iter().for_each(|link| match self.place_of(slot) {
+                Ok(place) => self.on_objects(link.into(), Some(place)),
+                Err(why) => refuse_link(slot, &link, &why, &FromStore::Refused { why: why.to_string() }),
+            }),
             SlotToNode::Detached { .. } | SlotToNode::Blocked { .. } | SlotToNode::Waits { .. } => {}
         }
     }
@@ -403,6 +472,7 @@ impl Shell {
                 self.slots.send(slot, &message, descriptor.into_iter().collect());
             }
             Effect::Kill { slot } => self.slots.kill(slot),
+            Effect::KillAt { slots } => self.tell_deadlines(&slots),
             Effect::EndForMemory { slot, limit } => self.slots.end_for_memory(slot, limit),
             Effect::EndStopped { slot, signal, timed_out } => {
                 self.slots.end_stopped(
@@ -414,7 +484,10 @@ impl Shell {
             Effect::Confine { slot, limit } => self.slots.confine(slot, limit),
             Effect::Relay { connection, lease, addresses } => {
                 if let Some((client, _)) = self.connections.remove(&connection) {
-                    relay::pass_on(client, Kind::Relayed, lease, addresses);
+                    match self.unproved.admit(&client, lease) {
+                        Ok(place) => relay::pass_on(client, Kind::Relayed, lease, addresses, place),
+                        Err(error) => not_admitted(&error),
+                    }
                 }
             }
             Effect::Refuse { connection } => {
@@ -532,8 +605,30 @@ async fn listen(number: u64, mut receiver: Receiver<HeadToNode>, desk: Desk) {
 }
 
 /// Have another node take a connection that is for a lease there.
-fn pass_on(connection: OwnedFd, kind: Kind, lease: LeaseId, addresses: &[Address]) {
+fn pass_on(unproved: &UnprovedLinks, connection: OwnedFd, kind: Kind, lease: LeaseId, addresses: &[Address]) {
     // Over a unix socket it would be taken for one that is not sealed.
     let far = addresses.iter().filter(|address| !address.is_unix()).cloned().collect();
-    relay::pass_on(connection, kind, lease, far);
+    match unproved.admit(&connection, lease) {
+        Ok(place) => relay::pass_on(connection, kind, lease, far, place),
+        Err(error) => not_admitted(&error),
+    }
+}
+
+fn not_admitted(error: &io::Error) {
+    tracing::warn!(%error, "a connection could not be watched");
+}
+
+/// Tells a slot why it does not get a link, if that can be told at once.
+fn refuse_link(slot: SlotId, link: &OwnedFd, why: &NoPlace, message: &impl Message) {
+    tracing::warn!(%slot, %why, "link of a slot refused");
+    let mut bytes = Vec::new();
+    if message.encode(&mut bytes).is_ok() {
+        let _ = rustix::net::send(link, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}
+
+/// There is no place for another link of this client to a store here.
+fn refuse_store((connection, way): (OwnedFd, Way), client: ClientId, why: &NoPlace) {
+    tracing::warn!(%client, %why, "link to a store refused");
+    opening::refuse(connection, way, open::Answer::Busy);
 }

@@ -16,8 +16,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch as signal};
+use tokio::sync::{Semaphore, oneshot, watch as signal};
 use tokio::task::JoinHandle;
 
 pub(crate) struct Slots {
@@ -122,6 +123,16 @@ impl Slots {
         }
     }
 
+    /// Returns whether nobody has said yet which process it is.
+    pub(crate) fn is_unborn(&self, id: SlotId) -> bool {
+        self.slots.get(&id).is_some_and(|slot| slot.pid.is_none())
+    }
+
+    /// The number of the zygote that it is of.
+    pub(crate) fn zygote_of(&self, id: SlotId) -> Option<u64> {
+        self.slots.get(&id).map(|slot| slot.zygote)
+    }
+
     /// The zygote says how a slot ended.
     pub(crate) fn on_exited(&mut self, id: SlotId, cause: DeathCause, peak: u64) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
@@ -162,7 +173,7 @@ impl Slots {
     /// What the page says of its guests' calls.
     pub(crate) fn guest_calls(&self, id: SlotId) -> Vec<GuestCalls> {
         let guests = self.slots.get(&id).map(|slot| slot.page.guests()).unwrap_or_default();
-        let calls = |(number, running, finished)| GuestCalls { number, running, finished };
+        let calls = |(lease, running, finished)| GuestCalls { lease, running, finished };
         guests.into_iter().map(calls).collect()
     }
 
@@ -265,10 +276,15 @@ impl Slots {
     }
 }
 
+/// So many messages of one slot may wait to be handled; then it is not read.
+const MOST_WAITING: usize = 64;
+
 async fn listen(id: SlotId, mut receiver: Receiver<SlotToNode>, desk: Desk) {
+    let waiting = Arc::new(Semaphore::new(MOST_WAITING));
     // The end of the link says nothing: user code may have closed it. Its process is watched for that.
     while let Ok(Some((message, descriptors))) = receiver.next().await {
-        if !desk.tell(News::Slot(id, message, descriptors)) {
+        let Ok(permit) = waiting.clone().acquire_owned().await else { return };
+        if !desk.tell(News::Slot(id, message, descriptors, permit)) {
             return;
         }
     }

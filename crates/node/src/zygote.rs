@@ -5,11 +5,16 @@
 //!
 //! Its end of the link is its standard input: so it is inherited by it alone, whatever else this program starts at the
 //! same moment. The link is also the lifeline: when this process is gone, it breaks, and the zygote ends everything.
+//!
+//! * ZN-1: a zygote that is killed cannot end what its slots have started, and what has a session of its own outlives them.
+//!   So everything that descends from it, which a mark in the environment tells, is killed by the node before their deaths
+//!   are reported.
 
 use crate::news::{Desk, News};
 use crate::requests::Options;
 use crate::words::Words;
 use paceline_net::control::{self, Receiver, Sender};
+use paceline_net::descent::Mark;
 use paceline_net::detached::{self, Detached};
 use paceline_net::watch::{self, Watched};
 use paceline_net::{fds, poll};
@@ -29,8 +34,12 @@ const GONE_WITHIN: Duration = Duration::from_millis(200);
 /// How long a process may take to be seen dead after its link has ended.
 const DYING: Duration = Duration::from_millis(300);
 
+/// How long it may take to kill what descends from a zygote that did not end it (ZN-1).
+const DESCENT_TIMEOUT: Duration = Duration::from_millis(500);
+
 pub(crate) struct Zygote {
     pub number: u64,
+    mark: Mark,
     sender: Sender<NodeToZygote>,
     process: Process,
     reader: JoinHandle<()>,
@@ -49,8 +58,11 @@ impl Zygote {
         let command: Vec<String> = options.command.iter().cloned().chain(["0".into()]).collect();
         // Slots print to their node; what the zygote itself may have to complain about is for the user's eyes. A
         // terminal's signals are for the user's program alone.
-        let process = Process::Own(detached::start(&command, &options.variables, theirs)?);
-        Zygote::new(number, ours, process, desk)
+        let mark = Mark::draw()?;
+        let variables: Vec<(String, String)> =
+            options.variables.iter().cloned().chain([mark.variable()]).collect();
+        let process = Process::Own(detached::start(&command, &variables, theirs)?);
+        Zygote::new(number, ours, process, mark, desk)
     }
 
     /// A program that may turn out to be none of ours.
@@ -61,27 +73,34 @@ impl Zygote {
         for secret in detached::SECRETS {
             command.env_remove(secret);
         }
+        let mark = Mark::draw()?;
         let mut process = command
             .args(arguments)
             .arg("0")
             .envs(start.variables.iter().map(|(name, value)| (name, value)))
+            .envs([mark.variable()])
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()?;
         let words = process.stderr.take().map(|pipe| Words::of(pipe.into())).transpose()?;
-        Ok(Zygote { words, ..Zygote::new(number, ours, Process::Other(process), desk)? })
+        Ok(Zygote { words, ..Zygote::new(number, ours, Process::Other(process), mark, desk)? })
     }
 
-    fn new(number: u64, link: OwnedFd, process: Process, desk: &Desk) -> io::Result<Zygote> {
+    fn new(number: u64, link: OwnedFd, process: Process, mark: Mark, desk: &Desk) -> io::Result<Zygote> {
         let (sender, receiver) = control::channel(link)?;
         let reader = tokio::spawn(read(number, receiver, process.watch(), desk.clone()));
-        Ok(Zygote { number, sender, process, reader, words: None })
+        Ok(Zygote { number, mark, sender, process, reader, words: None })
     }
 
     pub(crate) fn fork(&self, slot: SlotId, descriptors: Vec<OwnedFd>) {
         self.sender.send(&NodeToZygote::Fork { slot }, descriptors);
+    }
+
+    /// Have it kill these slots at these times.
+    pub(crate) fn kill_at(&self, slots: Vec<(SlotId, u64)>) {
+        self.sender.send(&NodeToZygote::KillAt { slots }, Vec::new());
     }
 
     /// It has said that it is one.
@@ -103,14 +122,27 @@ impl Zygote {
         let _ = (&mut self.reader).await;
         // With the reader's end this closes the link.
         drop(self.sender);
-        let _ = tokio::time::timeout(within, wait(gone)).await;
+        let ended = tokio::time::timeout(within, wait(gone)).await;
         self.process.bury();
+        if ended.is_err() {
+            kill_descent(&self.mark);
+        }
     }
 
     /// It is gone, or as good as. Says how it ended, if that can be known.
     pub(crate) fn bury(self) -> DeathCause {
         self.reader.abort();
-        self.process.bury()
+        let Zygote { process, mark, .. } = self;
+        let cause = process.bury();
+        kill_descent(&mark);
+        cause
+    }
+}
+
+/// ZN-1.
+fn kill_descent(mark: &Mark) {
+    if !mark.kill_all(DESCENT_TIMEOUT) {
+        tracing::warn!("what a zygote has left behind does not end");
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::session::Session;
 use paceline_core::client::{Card, PoolId};
 use paceline_proto::control::ClientToHead;
+use paceline_proto::limits;
 use paceline_proto::question::Question;
 use paceline_proto::{ActorId, Work};
 use std::sync::mpsc;
@@ -20,21 +21,41 @@ const ASK_SILENT: Duration = Duration::from_millis(500);
 /// An actor that was found by its name, and what its owner says of it.
 pub type Found = (ActorId, Vec<u8>);
 
-/// What was found, and whether it is about to come if nothing was.
-type Answer = (Option<Found>, bool);
+/// What the head knows of a name.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Search {
+    Found(Found),
+    /// Nobody has it now, but the actor is there to stay: its owner is being started, or has not come back yet.
+    Coming,
+    /// There is none; what became of the last one, if the head knows.
+    Absent {
+        gone: Option<String>,
+    },
+}
+
+/// What was found; if nothing was, whether it is about to come, and why the last one is no more.
+type Answer = (Option<Found>, bool, Option<String>);
+
+/// What the head says of the name of a new actor.
+enum Naming {
+    Given,
+    Refused(String),
+    /// Whether it is free will be known within this time.
+    Held(Duration),
+}
 
 /// Who waits for the head to say something of actors.
 #[derive(Default)]
 pub(crate) struct Askers {
     asked: u64,
     finding: Vec<(u64, mpsc::Sender<Answer>)>,
-    naming: Vec<(ActorId, mpsc::Sender<Option<String>>)>,
+    naming: Vec<(ActorId, mpsc::Sender<Naming>)>,
 }
 
 impl Askers {
-    pub fn on_found(&mut self, number: u64, found: Option<Found>, comes: bool) {
+    pub fn on_found(&mut self, number: u64, answer: Answer) {
         if let Some(place) = self.finding.iter().position(|(asked, _)| *asked == number) {
-            let _ = self.finding.swap_remove(place).1.send((found, comes));
+            let _ = self.finding.swap_remove(place).1.send(answer);
         }
     }
 
@@ -45,19 +66,35 @@ impl Askers {
 
     pub fn on_known(&mut self, actor: ActorId, refused: Option<String>) {
         if let Some(place) = self.naming.iter().position(|(named, _)| *named == actor) {
-            let _ = self.naming.swap_remove(place).1.send(refused);
+            let answer = refused.map_or(Naming::Given, Naming::Refused);
+            let _ = self.naming.swap_remove(place).1.send(answer);
         }
+    }
+
+    /// The head will say it later. Returns whether somebody waits for it.
+    pub fn on_held(&mut self, actor: ActorId, within: Duration) -> bool {
+        let asker = self.naming.iter().find(|(named, _)| *named == actor);
+        asker.is_some_and(|(_, asker)| asker.send(Naming::Held(within)).is_ok())
     }
 }
 
 impl Session {
     /// Let others call the actor that this pool is, and find it by its name if it has one. An error is a sentence that says
-    /// why they cannot.
-    pub fn host_actor(&self, actor: ActorId, card: Card, pool: &PoolId) -> Result<(), String> {
+    /// why they cannot. `interrupted` is asked again and again while the head has not said whether the name is free.
+    pub fn host_actor(
+        &self,
+        actor: ActorId,
+        card: Card,
+        pool: &PoolId,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> Result<(), String> {
         if self.shared.closed() {
             return Err("the cluster is closed".into());
         }
         let named = card.name.clone();
+        if let Some(name) = &named {
+            limits::name("name of an actor", name).map_err(|error| error.to_string())?;
+        }
         let (sender, answer) = mpsc::channel();
         {
             let mut state = self.shared.state.lock();
@@ -71,10 +108,17 @@ impl Session {
             }
         }
         let Some(name) = named else { return Ok(()) };
-        let refused = match answer.recv_timeout(ANSWER_LIMIT) {
-            Ok(None) => return Ok(()),
-            Ok(Some(why)) => why,
-            Err(_) => format!("the head does not say whether the name {name} is free"),
+        let mut limit = Instant::now() + ANSWER_LIMIT;
+        let refused = loop {
+            match answer.recv_timeout(ASK_SILENT) {
+                Ok(Naming::Given) => return Ok(()),
+                Ok(Naming::Refused(why)) => break why,
+                Ok(Naming::Held(within)) => limit = Instant::now() + within + ANSWER_LIMIT,
+                Err(_) if self.shared.closed() => break "the cluster is closed".into(),
+                Err(_) if interrupted() => break "its maker was interrupted".into(),
+                Err(_) if Instant::now() < limit => {}
+                Err(_) => break format!("the head does not say whether the name {name} is free"),
+            }
         };
         let mut state = self.shared.state.lock();
         state.inner.actors.forget_name(actor);
@@ -111,8 +155,9 @@ impl Session {
         }
     }
 
-    /// The actor of this name. One that is about to come is waited for, for so long.
-    pub fn find_actor(&self, name: &str, within: Duration) -> Result<Option<Found>, String> {
+    /// Returns the actor of this name. Waits so long for one that is about to come, and then says [`Search::Coming`].
+    pub fn find_actor(&self, name: &str, within: Duration) -> Result<Search, String> {
+        limits::name("name of an actor", name).map_err(|error| error.to_string())?;
         let began = Instant::now();
         let mut heard = began;
         loop {
@@ -129,7 +174,7 @@ impl Session {
                 state.inner.say(&ClientToHead::Find { number, name: name.to_owned() });
                 number
             };
-            let Ok((found, comes)) = answer.recv_timeout(ASK_SILENT) else {
+            let Ok((found, comes, gone)) = answer.recv_timeout(ASK_SILENT) else {
                 self.shared.state.lock().inner.actors.finding.retain(|(asked, _)| *asked != number);
                 if heard.elapsed() >= ANSWER_LIMIT.max(within) {
                     return Err("the head does not answer".into());
@@ -137,8 +182,11 @@ impl Session {
                 continue;
             };
             heard = Instant::now();
-            if found.is_some() || !comes || began.elapsed() >= within {
-                return Ok(found);
+            match found {
+                Some(found) => return Ok(Search::Found(found)),
+                None if !comes => return Ok(Search::Absent { gone }),
+                None if began.elapsed() >= within => return Ok(Search::Coming),
+                None => {}
             }
             std::thread::sleep(ASK_AGAIN);
         }

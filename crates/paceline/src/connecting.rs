@@ -9,7 +9,7 @@
 
 use crate::cell::Ticket;
 use crate::host::Opened;
-use crate::session::Shared;
+use crate::session::{HEARTBEAT, Shared};
 use crate::state::{Data, State, tick};
 use paceline_core::Tick;
 use paceline_core::client::{Effect, Event, LeaseKey};
@@ -39,6 +39,10 @@ const MOST_REASONS: usize = 4;
 /// second.
 const LAST_WORDS: Duration = Duration::from_millis(400);
 
+/// What ended the cluster, when the thread that was its head and node did so by itself.
+const EMBEDDED_CRASH: &str =
+    "a crash of its control thread, which is a defect of Paceline (the error output has the report)";
+
 /// What is being opened, or will be.
 #[derive(Default)]
 pub(crate) struct Connecting {
@@ -49,8 +53,8 @@ pub(crate) struct Connecting {
     /// Deaths of slots whose last words are on their way.
     late: Vec<(Tick, LeaseKey, HeadToClient)>,
     /// After so long without a connection, the head is asked for another way.
-    pub patience: Duration,
-    pub heartbeat: Duration,
+    patience: Duration,
+    heartbeat: Duration,
     /// When to look next whether anything arrives (CN-4).
     next_look: Option<Tick>,
     /// Why a lease has no connection yet.
@@ -59,6 +63,15 @@ pub(crate) struct Connecting {
     told: HashSet<NodeId>,
     /// When the next of them is due.
     pub due: Option<Tick>,
+}
+
+impl Connecting {
+    /// Takes over how often client and head hear from each other; nothing if they do not.
+    pub fn set_heartbeat(&mut self, heartbeat: Duration) {
+        // In time for another way before the lease is given up.
+        self.patience = heartbeat * 3 / 2;
+        self.heartbeat = if heartbeat.is_zero() { HEARTBEAT } else { heartbeat };
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -126,7 +139,7 @@ impl State {
         let session = self.session.clone();
         link.on_something_to_say(Arc::new(move || {
             if let Some(session) = session.upgrade() {
-                session.state.lock().inner.say_what_is_due(key);
+                session.say_and_read(key);
             }
         }));
         if let Err(error) = epoll::add(&self.epoll, &link, EventData::new_u64(key.0 as u64), EventFlags::IN) {
@@ -361,6 +374,9 @@ impl State {
         if self.gone {
             return false;
         }
+        if !self.host.outlives_us() {
+            return self.end_with_embedded_head();
+        }
         self.handle(Event::HeadDown);
         let (since, failed) = self.connecting.head_up;
         let first = Attempt::for_head();
@@ -370,6 +386,14 @@ impl State {
         // It ended as soon as it was there.
         self.reach_head_later(Attempt { failed, ..first }, &io::ErrorKind::ConnectionReset.into());
         self.host.outlives_us()
+    }
+
+    /// Ends everything that waits: the head was a thread of this process, and has ended without being told to (EM-5).
+    fn end_with_embedded_head(&mut self) -> bool {
+        self.gone = true;
+        self.act(|core, effects| core.stop(EMBEDDED_CRASH, effects));
+        self.turn_away();
+        false
     }
 
     /// The machine has given up the link to the head: another is opened in a moment.

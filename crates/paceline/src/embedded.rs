@@ -3,6 +3,8 @@
 //! * EM-1: client, head and node talk over socket pairs with the messages they would exchange between machines.
 //! * EM-2: starting returns at once; the rest happens in the background.
 //! * EM-3: when this process ends, however it ends, so does everything it started.
+//! * EM-5: when the control thread ends before it was told to, by a defect, everything that waits for the cluster ends with an
+//!   error that says so.
 //! * EM-4: a forked child of this process has no part in the cluster: what it does with its copy changes nothing.
 
 use crate::host::{Host, Opened};
@@ -122,6 +124,7 @@ impl Embedded {
             beats: BEATS,
             head_lost: SILENCE,
             stopped_limit: stopped_limit(),
+            has_own_head: true,
             ..node::Config::new(NODE, Incarnation(1), config.more)
         };
         machine.describe(&mut node_config).map_err(refused)?;
@@ -132,12 +135,13 @@ impl Embedded {
             variables: config.variables,
             uplink: Arc::new({
                 let head = head.clone();
-                move |link| head.accept(link)
+                move |link, place| head.accept_slot(link, place)
             }),
             // There is one link, which ends with this process.
             headless: Arc::new(|| ()),
             answers: None,
             printed: None,
+            limits: paceline_node::LinkLimits::default(),
             object_memory: config.object_memory.unwrap_or_else(|| default_object_memory(memory)),
             store: None,
         };
@@ -147,6 +151,14 @@ impl Embedded {
         let (node_end, head_end) = fds::pair()?;
         head.accept(head_end);
         node.join(node_end);
+        paceline_net::fault::on_written("PACELINE_FAULT_CRASH_HEAD", {
+            let head = head.clone();
+            move || head.crash()
+        });
+        paceline_net::fault::on_written("PACELINE_FAULT_CRASH_NODE", {
+            let node = node.clone();
+            move || node.crash()
+        });
         let (alive, ended) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new().name("paceline-control".into()).stack_size(STACK);
         let handle = thread.spawn(move || {

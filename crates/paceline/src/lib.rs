@@ -51,7 +51,7 @@ mod session;
 mod state;
 mod unclaimed;
 
-pub use actors::Found;
+pub use actors::{Found, Search};
 pub use aside::Stored;
 pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};

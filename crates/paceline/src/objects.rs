@@ -16,6 +16,7 @@ use paceline_net::kept::Kept;
 use paceline_net::poll::{self, Wake};
 use paceline_net::sealed::Mapping;
 use paceline_net::signals;
+use paceline_proto::limits;
 use paceline_proto::objects::{FromStore, Full, Missing, Reference, ToStore};
 use paceline_proto::{ClientId, NodeId, ObjectId, PinId};
 use parking_lot::{Condvar, Mutex};
@@ -61,6 +62,8 @@ struct State {
     /// How objects were made that the store may want to be made again.
     makers: HashMap<ObjectId, Arc<Maker>>,
     broken: bool,
+    /// Why the node did not let this process in.
+    refused: Option<String>,
 }
 
 /// What the store answers.
@@ -75,6 +78,8 @@ pub enum Answer {
     Missing(Missing),
     /// There is no store any more: its node has ended.
     Broken,
+    /// The node did not let this process have a link to its store, for this reason.
+    Refused(String),
 }
 
 /// A question to the store.
@@ -206,6 +211,10 @@ impl Objects {
 
     /// Its task has run again; or why it has not.
     pub(crate) fn ran(&self, object: ObjectId, failed: Option<String>) {
+        let failed = failed.map(|mut why| {
+            limits::clip(&mut why, limits::LONGEST_TEXT);
+            why
+        });
         self.inner.say(&mut self.inner.state.lock(), &ToStore::Ran { object, failed }, None);
     }
 
@@ -306,7 +315,7 @@ impl Asked {
                 return Some(answer);
             }
             if state.broken {
-                return Some(Answer::Broken);
+                return Some(state.refused.clone().map_or(Answer::Broken, Answer::Refused));
             }
             if self.inner.answered.wait_until(&mut state, until).timed_out() {
                 return state.asked.get_mut(&self.number).and_then(Option::take);
@@ -398,9 +407,12 @@ impl Inner {
             self.wake.clear();
         }
         if unsent {
-            match self.state.lock().outbox.flush(&self.socket) {
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-                _ => {}
+            let mut state = self.state.lock();
+            if let Err(error) = state.outbox.flush(&self.socket)
+                && error.kind() != io::ErrorKind::WouldBlock
+            {
+                // Nobody hears it. But the last words of a node that refuses the link may be here to read.
+                state.outbox = Outbox::default();
             }
         }
         Ok(())
@@ -411,6 +423,10 @@ impl Inner {
         let (number, answer) = match message {
             FromStore::Welcome { node } => {
                 state.node = Some(node);
+                return;
+            }
+            FromStore::Refused { why } => {
+                state.refused = Some(why);
                 return;
             }
             FromStore::Unneeded { object } => {

@@ -144,7 +144,7 @@ fn start(whereabouts: Whereabouts) -> io::Result<mpsc::UnboundedSender<Request>>
             let mut objects = objects.remembering(remembered);
             while let Some(request) = requests.recv().await {
                 match request {
-                    Request::Process(link) => objects.on_link(link.into()),
+                    Request::Process(link) => objects.on_link(link.into(), None),
                     Request::Node(connection, node) => objects.on_node(connection, node),
                 }
             }

@@ -113,6 +113,16 @@ impl Session {
         count
     }
 
+    /// Ends every call of a pool, whether it runs or not.
+    pub fn cancel_pool(&self, pool: &PoolId) {
+        if self.shared.closed() {
+            return;
+        }
+        let mut state = self.shared.state.lock();
+        state.inner.act(|core, effects| core.cancel_pool(pool, effects));
+        self.shared.wake_leader(&state);
+    }
+
     /// How whatever is submitted to the pool ends, if it is broken.
     pub fn pool_broken(&self, pool: &PoolId) -> Option<Outcome> {
         self.shared.state.lock().inner.core.pool_broken(pool)

@@ -7,6 +7,7 @@
 //!
 //! * PU-1: while tasks are pending, somebody leads, or the reactor will within [`TAKE_OVER`].
 //! * PU-2: a leader that leaves wakes one that waits.
+//! * PU-3: while memory is lent over a link, the reactor reads it now and then, though no task is pending.
 
 use crate::aside::Excess;
 use crate::cell::{Cell, Ticket, Waiter};
@@ -205,6 +206,18 @@ impl Shared {
             state.inner.on_ready(LeaseKey(key as usize));
         }
         self.watch_links(state);
+    }
+
+    /// Says what is due of lent memory over an idle link, and has the reactor read it: without pending tasks nobody does,
+    /// and what the slot says of memory would stay there, and the memory with it (PU-3).
+    pub(crate) fn say_and_read(&self, key: LeaseKey) {
+        let mut state = self.state.lock();
+        state.inner.say_what_is_due(key);
+        let leadership = &mut state.leadership;
+        if !leadership.led && !leadership.reactor_reads && !leadership.reactor_looks {
+            leadership.reactor_reads = true;
+            self.reactor_wake.wake();
+        }
     }
 
     /// Nobody leads: have the reactor look in a moment whether it should (PU-1).

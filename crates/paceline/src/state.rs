@@ -22,6 +22,7 @@ use paceline_net::spin::{Looked, Spinner};
 use paceline_net::{Link, Received, clock};
 use paceline_proto::control::{ClientToHead, HeadToClient, Stream};
 use paceline_proto::data::{FromSlot, ToSlot};
+use paceline_proto::limits;
 use paceline_proto::question::{Answer, ClientQuestion, Question};
 use paceline_proto::{Address, LeaseId, NodeId, SlotId};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -193,7 +194,7 @@ impl State {
                 tracing::warn!(
                     ?lease,
                     ?node,
-                    "neither this slot nor the head can be reached: its calls run elsewhere"
+                    "lease abandoned: neither its slot nor the head can be reached"
                 );
             }
             Effect::Send { key, now } => self.send(key, now),
@@ -223,6 +224,10 @@ impl State {
     }
 
     pub fn say(&mut self, message: &ClientToHead) {
+        if let Err(error) = limits::check_to_head(message) {
+            let (warn, text) = (self.warn.clone(), format!("the head was not told something: {error}"));
+            return self.notifier.push(Box::new(move || warn(&text)));
+        }
         // A head that is gone is noticed by reading from it, and told everything when it is back.
         if let Some(control) = &mut self.control {
             let _ = message.encode(control.out());
@@ -270,12 +275,21 @@ impl State {
 
     fn flush(&mut self, key: LeaseKey) {
         let Some(data) = self.links.get_mut(key.0).and_then(Option::as_mut) else { return };
+        // Of what runs at most once it matters whether it can have begun. What waits in the link from before is another
+        // matter: some of it may have gone.
+        let once = self.core.last_sent_once(key).filter(|_| data.link.pending() == 0);
+        let refuses = once.is_some() && data.link.refuses();
         self.core.outgoing(key, &mut self.messages);
         for message in self.messages.drain(..) {
             data.link.make_room(message.payload_bytes());
             put(&message, &mut data.link);
         }
         data.write(&self.epoll, key);
+        if let Some(last) = once
+            && (refuses || data.link.has_refused())
+        {
+            self.core.unsend(key, last);
+        }
     }
 
     /// Return memory that nobody here looks at any more, over a link that has nothing else to carry.
@@ -377,12 +391,30 @@ impl State {
             }
             HeadToClient::Ask { number, question: ClientQuestion::Task { task } } => {
                 let text = self.explain(task).map(|told| told.to_string());
+                let text = text.and_then(|text| match text.len() <= limits::LONGEST_ANSWER {
+                    true => Ok(text),
+                    false => Err(format!("there are {} bytes to say, which is too much", text.len())),
+                });
                 self.say(&ClientToHead::Answer { number, text });
             }
-            HeadToClient::Found { number, actor, about, comes } => {
-                self.actors.on_found(number, actor.map(|actor| (actor, about)), comes);
+            HeadToClient::Found { number, actor, about, comes, gone } => {
+                self.actors.on_found(number, (actor.map(|actor| (actor, about)), comes, gone));
             }
-            HeadToClient::ActorKnown { actor, refused } => self.actors.on_known(actor, refused),
+            HeadToClient::ActorKnown { actor, ref refused } => {
+                self.actors.on_known(actor, refused.clone());
+                self.handle(Event::FromHead(message));
+            }
+            HeadToClient::NameHeld { actor, within, why } => {
+                if self.actors.on_held(actor, within) {
+                    let warn = self.warn.clone();
+                    let text = format!("a new actor waits: {why}");
+                    self.notifier.push(Box::new(move || warn(&text)));
+                }
+            }
+            HeadToClient::Welcome { .. } => {
+                self.handle(Event::FromHead(message));
+                self.connecting.set_heartbeat(self.core.heartbeat());
+            }
             HeadToClient::Over => self.over = true,
             HeadToClient::Bye { by } if self.host.outlives_us() => {
                 self.gone = true;

@@ -59,6 +59,7 @@ impl Cluster {
             leases: vec![],
             met: None,
             under: None,
+            beats: false,
         });
         cluster
     }
@@ -95,7 +96,7 @@ impl Cluster {
     }
 
     fn want(&self, count: u32) {
-        self.say(&ClientToHead::Want { shape: Shape::cpus(1), count });
+        self.say(&ClientToHead::Want { shape: Shape::cpus(1), count, exclusive: None });
     }
 
     fn granted(&mut self) -> (LeaseId, SlotId) {
@@ -295,7 +296,7 @@ fn strangers_are_turned_away() {
 fn what_can_never_be_placed_is_refused() {
     let mut cluster = Cluster::start(2, 0);
     let shape = Shape::cpus(3);
-    cluster.say(&ClientToHead::Want { shape, count: 1 });
+    cluster.say(&ClientToHead::Want { shape, count: 1, exclusive: None });
     let refusal = cluster.next("a refusal");
     let HeadToClient::Unplaceable { shape: refused, why, .. } = refusal else { panic!("{refusal:?}") };
     assert_eq!((refused, &*why), (shape, "no node has more than 2 CPUs"));

@@ -4,7 +4,7 @@
 
 use paceline_proto::control::{
     ClientToHead, HeadToClient, HeadToNode, Held, Met, NodeToHead, NodeToSlot, NodeToZygote, Placement,
-    SlotToNode, Stream, ZygoteToNode,
+    SlotToNode, Stream, Timing, ZygoteToNode,
 };
 use paceline_proto::data::{Call, Environment, FromSlot, Hello, Reply, Status, ToSlot};
 use paceline_proto::frame::{self, Segment};
@@ -14,9 +14,10 @@ use paceline_proto::placement::Member;
 use paceline_proto::question::{ClientQuestion, NodeQuestion, Question};
 use paceline_proto::work::Command;
 use paceline_proto::{
-    ActorId, Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, Facts,
-    FunctionId, Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, ObjectId, OutOfMemory, Part, PinId,
-    PlacementId, ProgramId, Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work, open, work,
+    ActorId, Address, Bytes, ClientId, ClusterId, Death, DeathCause, Device, Devices, Epoch, ExclusiveId,
+    Facts, FunctionId, Incarnation, LeaseId, LeaseSecret, MemoryUse, NodeId, ObjectId, OutOfMemory, Part,
+    PinId, PlacementId, ProgramId, Resources, Rule, Seq, Shape, SlotId, Start, StartError, TaskId, Work,
+    open, work,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +28,10 @@ macro_rules! messages {
         $message.encode(&mut bytes).unwrap();
         $out.push(bytes);
     })+};
+}
+
+fn timing() -> Timing {
+    Timing { heartbeat: Duration::from_secs(2), head_lost: Duration::from_secs(60) }
 }
 
 fn main() {
@@ -57,6 +62,7 @@ fn data(out: &mut Vec<Vec<u8>>) {
         seq: Seq(seq),
         task: TaskId(seq * 3),
         attempt: 1,
+        at_most_once: false,
         function: FunctionId(0xfeed),
         timeout: Duration::from_secs(60),
         payload: Bytes::from_static(payload),
@@ -161,11 +167,18 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Hello {
             client,
             name: "nightly".into(),
-            leases: vec![Held { lease, node, shape: Shape::cpus(1) }],
+            leases: vec![Held {
+                lease,
+                node,
+                incarnation: Incarnation(1),
+                shape: Shape::cpus(1),
+                exclusive: Some(ExclusiveId(1 << 80))
+            }],
             met: Some(met),
-            under: Some(lease)
+            under: Some(lease),
+            beats: false,
         },
-        ClientToHead::Want { shape, count: 8 },
+        ClientToHead::Want { shape, count: 8, exclusive: Some(ExclusiveId(7)) },
         ClientToHead::Program { program, start: start.clone() },
         ClientToHead::Release { lease },
         ClientToHead::Bye,
@@ -193,12 +206,24 @@ fn control(out: &mut Vec<Vec<u8>>) {
             lease: Some(lease),
             gone: None,
             program: Some("host".into()),
+            named: false,
         },
         ClientToHead::Visit { actor: ActorId(9), stay: true, held: Some(lease) },
         ClientToHead::Find { number: 2, name: "learner".into() },
         ClientToHead::Near { shape, nodes: vec![(node, 3), (NodeId(70_000), 1)] },
-        HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
-        HeadToClient::Granted { lease, node, slot, shape, secret },
+        ClientToHead::Lost {
+            lease: Held { lease, node, incarnation: Incarnation(1), shape, exclusive: Some(ExclusiveId(7)) }
+        },
+        HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2), timing: timing() },
+        HeadToClient::Granted {
+            lease,
+            node,
+            slot,
+            shape,
+            incarnation: Incarnation(1),
+            secret,
+            exclusive: Some(ExclusiveId(7))
+        },
         HeadToClient::Recall { lease },
         HeadToClient::Crowded { shape },
         HeadToClient::Ended { lease, death: death.clone() },
@@ -214,10 +239,18 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToClient::Bye { by: "paceline stop on this machine".into() },
         HeadToClient::Over,
         HeadToClient::ActorKnown { actor: ActorId(9), refused: Some("ada".into()) },
+        HeadToClient::NameHeld { actor: ActorId(9), within: Duration::from_secs(60), why: "ada".into() },
         HeadToClient::Visiting { actor: ActorId(9), lease, node, slot, secret },
         HeadToClient::ActorGone { actor: ActorId(9), why: "its owner has ended".into() },
         HeadToClient::ActorAway { actor: ActorId(9), why: "its node is silent".into() },
-        HeadToClient::Found { number: 2, actor: Some(ActorId(9)), about: b"about".to_vec(), comes: false },
+        HeadToClient::Found {
+            number: 2,
+            actor: Some(ActorId(9)),
+            about: b"about".to_vec(),
+            comes: false,
+            gone: None
+        },
+        HeadToClient::Refused { why: "max_client_links".into() },
         NodeToHead::Join {
             node,
             incarnation: Incarnation(1),
@@ -231,7 +264,8 @@ fn control(out: &mut Vec<Vec<u8>>) {
                 blocked: true,
                 holder: client,
                 epoch: Epoch(9),
-                devices
+                devices,
+                exclusive: Some(ExclusiveId(7)),
             }],
             met: Some(met),
             addresses: addresses.clone(),
@@ -248,9 +282,18 @@ fn control(out: &mut Vec<Vec<u8>>) {
         NodeToHead::Blocked { lease, blocked: true, full: false },
         NodeToHead::Answer { number: 4, text: Err("no".into()) },
         NodeToHead::Leaving,
-        HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2) },
+        HeadToNode::Welcome { cluster: ClusterId(1), epoch: Epoch(2), timing: timing() },
         HeadToNode::Program { program, start },
-        HeadToNode::Place { lease, client, shape, holder: client, secret, devices, once: true },
+        HeadToNode::Place {
+            lease,
+            client,
+            shape,
+            holder: client,
+            secret,
+            devices,
+            once: true,
+            exclusive: Some(ExclusiveId(7)),
+        },
         HeadToNode::End { lease },
         HeadToNode::Bye,
         HeadToNode::Relay { lease, addresses },
@@ -266,7 +309,6 @@ fn control(out: &mut Vec<Vec<u8>>) {
             devices,
             name: "train".into(),
             start: work::to_bytes(&command),
-            within: Duration::from_secs(60),
         },
         HeadToNode::Admit { lease, host: LeaseId(6), secret, again: false },
         NodeToSlot::Guest { lease, number: 1, secret: Some(secret) },
@@ -353,6 +395,7 @@ fn objects(out: &mut Vec<Vec<u8>>) {
         FromStore::Unsent { object },
         FromStore::Make { object },
         FromStore::Forget { object },
+        FromStore::Refused { why: "max_slot_links".into() },
         FromStore::Missing { number, why: Missing::Failed("ValueError".into()) },
         FromStore::Gone { object, why: Missing::Unlinked },
     );

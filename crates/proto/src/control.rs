@@ -3,14 +3,15 @@
 //! * CO-1: `Want` and `Join` say how things stand, not how they changed, so a repeated or late one does no harm.
 
 use crate::address::Address;
-use crate::data::{from_postcard, postcard_frame};
+use crate::data::postcard_frame;
 use crate::death::Death;
 use crate::error::Error;
 use crate::frame::Frame;
 use crate::ids::{
-    ActorId, ClientId, ClusterId, Epoch, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId, ProgramId,
-    SlotId,
+    ActorId, ClientId, ClusterId, Epoch, ExclusiveId, Incarnation, LeaseId, LeaseSecret, NodeId, PlacementId,
+    ProgramId, SlotId,
 };
+use crate::limits;
 use crate::objects::{FromStore, ToStore};
 use crate::placement::{Facts, Rule};
 use crate::program::{Start, StartError};
@@ -23,12 +24,20 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ClientToHead {
     /// Opens or reopens the link: who this is, which leases it holds, and which head it last believed; of a slot, the
-    /// lease that it has.
-    Hello { client: ClientId, name: String, leases: Vec<Held>, met: Option<Met>, under: Option<LeaseId> },
+    /// lease that it has. `beats`: the client sends heartbeats, so its silence means something from now on.
+    Hello {
+        client: ClientId,
+        name: String,
+        leases: Vec<Held>,
+        met: Option<Met>,
+        under: Option<LeaseId>,
+        beats: bool,
+    },
     /// How a program is started that shapes name. Comes before the first of them; said again, it changes nothing.
     Program { program: ProgramId, start: Start },
-    /// The client could use `count` leases of this shape in all. Replaces what it said of the shape before.
-    Want { shape: Shape, count: u32 },
+    /// The client could use `count` leases of this shape in all. Replaces what it said of the shape before. `exclusive`: the
+    /// lease is for something that must exist once.
+    Want { shape: Shape, count: u32, exclusive: Option<ExclusiveId> },
     /// The client no longer uses this lease.
     Release { lease: LeaseId },
     /// The client is going; its leases end.
@@ -68,6 +77,8 @@ pub enum ClientToHead {
         gone: Option<Gone>,
         /// The submitted program that the client is, if the actor is to come back with it.
         program: Option<String>,
+        /// A head has given the actor its name already.
+        named: bool,
     },
     /// The client calls this actor of somebody's, or does so no more. `held`: the lease that it has for that. Said again
     /// on each link.
@@ -77,6 +88,9 @@ pub enum ClientToHead {
     /// Leases of this shape are of most use on these nodes, where what its tasks need is: so many on each, those it has
     /// among them. A wish and no more; how many it wants in all is said by `Want`. Replaces what it said of the shape before.
     Near { shape: Shape, nodes: Vec<(NodeId, u32)> },
+    /// This lease was given back, or lost with its node, and nobody has told the client that what was under it has ended.
+    /// Said again on each link, before the `Want` for another, because a head that has started anew does not know.
+    Lost { lease: Held },
 }
 
 /// Why an actor is no more.
@@ -104,32 +118,27 @@ impl From<String> for Gone {
 /// Head to client.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum HeadToClient {
-    Welcome {
-        cluster: ClusterId,
-        epoch: Epoch,
-    },
+    /// Who the head is, and the timing that counts from now on.
+    Welcome { cluster: ClusterId, epoch: Epoch, timing: Timing },
     /// A slot is yours: open a data connection to its node and name the lease.
     Granted {
         lease: LeaseId,
         node: NodeId,
         slot: SlotId,
         shape: Shape,
+        /// The start of the node that has the slot.
+        incarnation: Incarnation,
         /// Proves to the slot that this is its client, where the way to it is not safe by itself.
         secret: LeaseSecret,
+        /// What it was asked for, if that must exist once. The client may ask for something else under this shape by now.
+        exclusive: Option<ExclusiveId>,
     },
     /// Give this lease back after the task it runs.
-    Recall {
-        lease: LeaseId,
-    },
+    Recall { lease: LeaseId },
     /// There is no room for another lease of this shape: whatever the client holds and does not use is in the way.
-    Crowded {
-        shape: Shape,
-    },
+    Crowded { shape: Shape },
     /// The lease is over: its slot died, or its node did.
-    Ended {
-        lease: LeaseId,
-        death: Death,
-    },
+    Ended { lease: LeaseId, death: Death },
     /// No node can ever hold this shape; `largest` is the most any node has.
     Unplaceable {
         shape: Shape,
@@ -138,10 +147,7 @@ pub enum HeadToClient {
         why: String,
     },
     /// No slot of this program can be had; who wants one still has to say so again.
-    ProgramFailed {
-        program: ProgramId,
-        why: StartError,
-    },
+    ProgramFailed { program: ProgramId, why: StartError },
     /// Lines that user code in this slot printed.
     Output {
         slot: SlotId,
@@ -150,73 +156,45 @@ pub enum HeadToClient {
         text: Vec<u8>,
     },
     /// Where a node takes data connections. Comes before the first lease on it, and again when that changes.
-    NodeAt {
-        node: NodeId,
-        name: String,
-        addresses: Vec<Address>,
-    },
+    NodeAt { node: NodeId, name: String, addresses: Vec<Address> },
     /// The slot of this lease is reached by way of this node, which takes connections at these addresses.
-    Via {
-        lease: LeaseId,
-        node: NodeId,
-        addresses: Vec<Address>,
-    },
+    Via { lease: LeaseId, node: NodeId, addresses: Vec<Address> },
     /// The client has gone and its last lease is over: nothing more will be said.
     Over,
     /// The answer to a client's.
-    Heartbeat {
-        beat: u64,
-    },
+    Heartbeat { beat: u64 },
     /// The answer to the question of this number.
-    Answer {
-        number: u64,
-        text: Answer,
-    },
+    Answer { number: u64, text: Answer },
     /// The cluster is closing: nothing more comes of it. `by` says who ended it, for people.
-    Bye {
-        by: String,
-    },
+    Bye { by: String },
     /// A request for leases of this shape has waited for a while; `why` says for what, for people.
-    Waits {
-        shape: Shape,
-        why: String,
-    },
+    Waits { shape: Shape, why: String },
     /// The head wants to know something, on behalf of somebody who asked it.
-    Ask {
-        number: u64,
-        question: ClientQuestion,
-    },
+    Ask { number: u64, question: ClientQuestion },
     /// The client's actor is known now; or it is not, because somebody else's has the name.
-    ActorKnown {
-        actor: ActorId,
-        refused: Option<String>,
-    },
+    ActorKnown { actor: ActorId, refused: Option<String> },
+    /// The head does not know yet whether the name of the client's actor is free. It says so as soon as it does, and
+    /// within this time.
+    NameHeld { actor: ActorId, within: Duration, why: String },
     /// The actor lives in this slot: open a data connection to its node and name the lease, which has nothing but that.
-    Visiting {
-        actor: ActorId,
-        lease: LeaseId,
-        node: NodeId,
-        slot: SlotId,
-        secret: LeaseSecret,
-    },
+    Visiting { actor: ActorId, lease: LeaseId, node: NodeId, slot: SlotId, secret: LeaseSecret },
     /// The actor is no more, or never was.
-    ActorGone {
-        actor: ActorId,
-        why: Gone,
-    },
+    ActorGone { actor: ActorId, why: Gone },
     /// Nobody knows what became of the actor, and it is not rebuilt before somebody does.
-    ActorAway {
-        actor: ActorId,
-        why: String,
-    },
-    /// The answer to `Find` of this number. `comes`: there is none, but one of this name is about to be there.
+    ActorAway { actor: ActorId, why: String },
+    /// The answer to `Find` of this number. `comes`: there is none, but one of this name is about to be
+    /// there.
     Found {
         number: u64,
         actor: Option<ActorId>,
         #[serde(with = "serde_bytes")]
         about: Vec<u8>,
         comes: bool,
+        /// Why the last actor of this name is no more, if there is none and that is known.
+        gone: Option<String>,
     },
+    /// The link is closed: the client may not have it, or not with so much. `why` names the setting, for people.
+    Refused { why: String },
 }
 
 /// Node to head.
@@ -262,15 +240,10 @@ pub enum NodeToHead {
 /// Head to node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum HeadToNode {
-    Welcome {
-        cluster: ClusterId,
-        epoch: Epoch,
-    },
+    /// Who the head is, and the timing that counts from now on, also for what runs here already.
+    Welcome { cluster: ClusterId, epoch: Epoch, timing: Timing },
     /// How a program is started; comes before every lease that names it.
-    Program {
-        program: ProgramId,
-        start: Start,
-    },
+    Program { program: ProgramId, start: Start },
     /// Find a slot for this lease. `client` is whom its work is for, `holder` who was promised it: the client itself,
     /// or one of its tasks.
     Place {
@@ -283,36 +256,24 @@ pub enum HeadToNode {
         devices: Devices,
         /// Its slot ends with it, and serves no other.
         once: bool,
+        /// It is for something that must exist once: without a sign of the head its slot is ended in time.
+        exclusive: Option<ExclusiveId>,
     },
     /// End the lease. Its slot stays warm for the same client unless something still runs in it.
-    End {
-        lease: LeaseId,
-    },
+    End { lease: LeaseId },
     /// The cluster is closing, or the node was asked to leave: end everything and go.
     Bye,
     /// A client will open a data connection for this lease here, which is for the node at these addresses: pass it on.
     /// Until the end of the lease is told.
-    Relay {
-        lease: LeaseId,
-        addresses: Vec<Address>,
-    },
+    Relay { lease: LeaseId, addresses: Vec<Address> },
     /// The answer to a node's.
-    Heartbeat {
-        beat: u64,
-    },
+    Heartbeat { beat: u64 },
     /// The head knows how this lease ended: it need not be told again.
-    Heard {
-        lease: LeaseId,
-    },
+    Heard { lease: LeaseId },
     /// The head wants to know something.
-    Ask {
-        number: u64,
-        question: NodeQuestion,
-    },
+    Ask { number: u64, question: NodeQuestion },
     /// The task under this lease waits for what can run nowhere but in its own slot.
-    TooDeep {
-        lease: LeaseId,
-    },
+    TooDeep { lease: LeaseId },
     /// The same as `Place`, of work that the head owns: the slot becomes it. `holder` stands for the work itself.
     Run {
         lease: LeaseId,
@@ -323,18 +284,10 @@ pub enum HeadToNode {
         /// How it is started; only the slot reads it.
         #[serde(with = "serde_bytes")]
         start: Vec<u8>,
-        /// Without a sign of the head for this long it ends, whatever else the node does: by then the head may have it
-        /// run elsewhere.
-        within: Duration,
     },
     /// Take data connections for this lease, too, and hand them to the slot of the lease `host`: another client calls the
     /// actor there. `again`: the node did so under an earlier head.
-    Admit {
-        lease: LeaseId,
-        host: LeaseId,
-        secret: LeaseSecret,
-        again: bool,
-    },
+    Admit { lease: LeaseId, host: LeaseId, secret: LeaseSecret, again: bool },
 }
 
 /// A start of the head whose word counted: leases are from it, and an earlier one of the same cluster is no head any
@@ -345,12 +298,43 @@ pub struct Met {
     pub epoch: Epoch,
 }
 
+/// How long silence may last, for everybody in a cluster alike: what a head takes for over must be over.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Timing {
+    pub heartbeat: Duration,
+    pub head_lost: Duration,
+}
+
+impl Timing {
+    /// A node and its head give up a link after so many heartbeats of silence.
+    pub const BEATS: u32 = 3;
+    pub const MIN_HEARTBEAT: Duration = Duration::from_millis(10);
+    pub const MAX_HEARTBEAT: Duration = Duration::from_secs(3600);
+    pub const MAX_HEAD_LOST: Duration = Duration::from_secs(30 * 24 * 3600);
+
+    /// Returns the same within what can be worked with, whoever said it.
+    pub fn bounded(self) -> Timing {
+        let heartbeat = self.heartbeat.clamp(Timing::MIN_HEARTBEAT, Timing::MAX_HEARTBEAT);
+        let head_lost = self.head_lost.clamp(heartbeat * Timing::BEATS, Timing::MAX_HEAD_LOST);
+        Timing { heartbeat, head_lost }
+    }
+
+    /// Returns after how long without a sign of its head a node ends what must exist once, by its own clock.
+    pub fn ends_within(&self) -> Duration {
+        self.head_lost.max(self.heartbeat * (Timing::BEATS + 1))
+    }
+}
+
 /// A lease as its holder knows it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Held {
     pub lease: LeaseId,
     pub node: NodeId,
+    /// The start of the node that had the lease.
+    pub incarnation: Incarnation,
     pub shape: Shape,
+    /// What must exist once and is under it.
+    pub exclusive: Option<ExclusiveId>,
 }
 
 /// A lease as its node knows it.
@@ -368,6 +352,8 @@ pub struct Placement {
     pub epoch: Epoch,
     /// The GPUs it has, or has a part of.
     pub devices: Devices,
+    /// What must exist once and is under it.
+    pub exclusive: Option<ExclusiveId>,
 }
 
 /// Which of its two outputs a line was printed to.
@@ -434,8 +420,15 @@ pub enum SlotToNode {
 /// The page comes as a fourth.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeToZygote {
-    Fork { slot: SlotId },
+    Fork {
+        slot: SlotId,
+    },
     Exit,
+    /// These slots are to be killed when the clock of this machine shows the time beside them, unless another time comes
+    /// before: what is in them must have ended by then, even if the node stands still.
+    KillAt {
+        slots: Vec<(SlotId, u64)>,
+    },
 }
 
 /// Zygote to node.
@@ -478,7 +471,7 @@ macro_rules! control_message {
                 if frame.kind != $kind {
                     return Err(Error::Kind { found: frame.kind });
                 }
-                from_postcard(&frame.body, stringify!($name))
+                limits::decode(&frame.body, stringify!($name))
             }
         }
 
@@ -528,10 +521,10 @@ mod tests {
 
     #[test]
     fn golden_want() {
-        let want = ClientToHead::Want { shape: Shape::cpus(1), count: 3 };
+        let want = ClientToHead::Want { shape: Shape::cpus(1), count: 3, exclusive: None };
         let mut bytes = Vec::new();
         want.encode(&mut bytes).unwrap();
-        assert_eq!(bytes[HEADER..], [2, 0x90, 0x4e, 0, 0, 0, 0, 0, 3]);
+        assert_eq!(bytes[HEADER..], [2, 0x90, 0x4e, 0, 0, 0, 0, 0, 3, 0]);
         assert_eq!(ClientToHead::decode(&frame_of(&want)), Ok(want));
     }
 

@@ -162,6 +162,8 @@ pub struct Call {
     pub task: TaskId,
     /// Which run of the task this is, from 1.
     pub attempt: u32,
+    /// It never runs again, so its reply must not be lost: the slot sends it before it begins another call.
+    pub at_most_once: bool,
     pub function: FunctionId,
     /// How long it may run; zero for as long as it likes.
     pub timeout: Duration,
@@ -209,6 +211,9 @@ const FROM_REPLIES: u8 = 34;
 const FROM_RUNNING: u8 = 35;
 const FROM_BEGUN: u8 = 36;
 
+/// In the `attempt` of a record: [`Call::at_most_once`].
+const AT_MOST_ONCE: u32 = 1 << 31;
+
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct CallRecord {
@@ -216,6 +221,7 @@ struct CallRecord {
     task: U64,
     function: U128,
     timeout: U64,
+    /// With [`AT_MOST_ONCE`].
     attempt: U32,
     length: U32,
 }
@@ -328,7 +334,8 @@ fn encode_run(acked: u64, calls: &[Call], segments: &[Segment], out: &mut Vec<u8
                 task: call.task.0.into(),
                 function: call.function.0.into(),
                 timeout: (call.timeout.as_nanos() as u64).into(),
-                attempt: call.attempt.into(),
+                attempt: ((call.attempt & !AT_MOST_ONCE) | if call.at_most_once { AT_MOST_ONCE } else { 0 })
+                    .into(),
                 length: (call.payload.len() as u32).into(),
             };
             out.extend_from_slice(record.as_bytes());
@@ -346,7 +353,8 @@ fn decode_run(mut body: Bytes) -> Result<ToSlot, Error> {
         calls.push(Call {
             seq: Seq(record.seq.get()),
             task: TaskId(record.task.get()),
-            attempt: record.attempt.get(),
+            attempt: record.attempt.get() & !AT_MOST_ONCE,
+            at_most_once: record.attempt.get() & AT_MOST_ONCE != 0,
             function: FunctionId(record.function.get()),
             timeout: Duration::from_nanos(record.timeout.get()),
             payload: take_bytes(&mut body, record.length.get(), "call")?,

@@ -23,6 +23,7 @@ fn call(seq: u64, payload: &'static [u8]) -> Call {
         seq: Seq(seq),
         task: TaskId(40 + seq),
         attempt: 1,
+        at_most_once: false,
         function: FunctionId(0xabc),
         timeout: Duration::from_nanos(513),
         payload: Bytes::from_static(payload),

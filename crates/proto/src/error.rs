@@ -13,6 +13,8 @@ pub enum Error {
     Kind { found: u8 },
     #[error("frame too large: {length} bytes, the limit is {limit}")]
     TooLarge { length: u64, limit: u64 },
+    #[error("{field} too long: {length}, the limit is {limit}")]
+    TooLong { field: &'static str, length: u64, limit: u64 },
     #[error("malformed {what}")]
     Malformed { what: &'static str },
 }
@@ -25,6 +27,7 @@ impl Error {
             Error::Version { .. } => "protocol-version",
             Error::Kind { .. } => "frame-kind",
             Error::TooLarge { .. } => "frame-too-large",
+            Error::TooLong { .. } => "field-too-long",
             Error::Malformed { .. } => "frame-malformed",
         }
     }

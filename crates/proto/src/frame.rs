@@ -228,6 +228,12 @@ impl Decoder {
         self.cut().inspect_err(|error| self.broken = Some(error.clone()))
     }
 
+    /// Bytes of frames that are not taken out yet.
+    pub fn buffered(&self) -> usize {
+        let inline = |filling: &Filling| filling.frame.inline.iter().map(Vec::len).sum::<usize>();
+        self.buffer.len() + self.filling.as_ref().map_or(0, inline)
+    }
+
     /// Whether a frame has begun but not ended.
     pub fn is_partial(&self) -> bool {
         !self.buffer.is_empty() || self.filling.is_some()

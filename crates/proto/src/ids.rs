@@ -39,7 +39,8 @@ id!(
     "node-"
 );
 id!(
-    /// One start of a node: what the previous start granted is void.
+    /// One start of a node: what the previous start granted is void. A later start has a higher number, whose lower half is
+    /// drawn at random, so that two starts from copies of one directory have different ones ([`Incarnation::next`]).
     Incarnation(u64),
     "incarnation-"
 );
@@ -101,6 +102,12 @@ id!(
 );
 
 id!(
+    /// Something that must exist once, such as an actor: at most one slot is it at any time, whoever rebuilds it.
+    ExclusiveId(u128),
+    "exclusive-"
+);
+
+id!(
     /// A value that is kept on a node and goes by reference. Drawn at random by whoever makes it.
     ObjectId(u128),
     "object-"
@@ -111,6 +118,32 @@ id!(
     PinId(u128),
     "pin-"
 );
+
+impl WorkId {
+    /// No work at all: what the head keeps of itself goes by it.
+    pub const NONE: WorkId = WorkId(0);
+}
+
+impl ClientId {
+    /// Set for the clients that stand for pieces of work, which the head alone speaks for. No peer may have such an id,
+    /// so none can be taken for work, whatever number it chooses.
+    const WORK_TAG: u64 = 1 << 63;
+
+    /// Returns the client with this number, which stands for no work.
+    pub fn of_process(number: u64) -> ClientId {
+        ClientId(number & !Self::WORK_TAG)
+    }
+
+    /// Returns the client that stands for a piece of work.
+    pub fn of_work(work: WorkId) -> ClientId {
+        ClientId(work.0 | Self::WORK_TAG)
+    }
+
+    /// Returns the piece of work that this client stands for, if it does.
+    pub fn work(self) -> Option<WorkId> {
+        (self.0 & Self::WORK_TAG != 0).then_some(WorkId(self.0 & !Self::WORK_TAG))
+    }
+}
 
 impl PlacementId {
     /// Any node that has room.
@@ -158,6 +191,18 @@ impl Epoch {
     /// The next start of the head, with random bits of its own.
     pub fn next(self, random: u32) -> Epoch {
         Epoch(((self.0 >> 32) + 1) << 32 | u64::from(random))
+    }
+
+    /// Which start it is, for people.
+    pub fn number(self) -> u64 {
+        self.0 >> 32
+    }
+}
+
+impl Incarnation {
+    /// The next start of the node, with random bits of its own.
+    pub fn next(self, random: u32) -> Incarnation {
+        Incarnation(((self.0 >> 32) + 1) << 32 | u64::from(random))
     }
 
     /// Which start it is, for people.

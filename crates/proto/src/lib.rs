@@ -17,6 +17,7 @@ pub mod exercise;
 pub mod frame;
 pub mod ids;
 pub mod lending;
+pub mod limits;
 pub mod objects;
 pub mod open;
 pub mod parts;
@@ -34,8 +35,8 @@ pub use bytes::Bytes;
 pub use death::{Death, DeathCause, MemoryUse, OutOfMemory};
 pub use error::Error;
 pub use ids::{
-    ActorId, ClientId, ClusterId, Epoch, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId, ObjectId,
-    PinId, PlacementId, ProgramId, Seq, SlotId, TaskId, WorkId,
+    ActorId, ClientId, ClusterId, Epoch, ExclusiveId, FunctionId, Incarnation, LeaseId, LeaseSecret, NodeId,
+    ObjectId, PinId, PlacementId, ProgramId, Seq, SlotId, TaskId, WorkId,
 };
 pub use placement::{Device, Facts, Rule};
 pub use program::{Start, StartError};

@@ -103,6 +103,8 @@ pub enum FromStore {
     Make { object: ObjectId },
     /// Nobody will ask for it to be made again.
     Forget { object: ObjectId },
+    /// In place of `Welcome`: there is no link for this process. `why` names the setting, for people.
+    Refused { why: String },
 }
 
 /// Where the bytes of an object are to be had.

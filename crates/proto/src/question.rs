@@ -35,6 +35,32 @@ pub enum Question {
     StopProgram { name: String },
 }
 
+impl Question {
+    /// Returns whether code that runs in a slot may ask this. It may look at the cluster and submit programs, as detached
+    /// actors do; it may not let others in, nor end or drain anything that is not its own.
+    pub fn is_for_tasks(&self) -> bool {
+        match self {
+            Question::Status | Question::Explain { .. } | Question::Programs | Question::Submit { .. } => {
+                true
+            }
+            Question::Logs { .. }
+            | Question::CleanLogs
+            | Question::Drain { .. }
+            | Question::Stop
+            | Question::Token { .. }
+            | Question::StopHead
+            | Question::StopProgram { .. } => false,
+        }
+    }
+
+    /// Returns the answer to a task that asks what is not for tasks.
+    pub fn refusal() -> Answer {
+        Err("a task may not ask this: it may look at its cluster and submit programs, and nothing else; \
+             use the command line, or ask from the program that submitted the task"
+            .into())
+    }
+}
+
 /// Asked of a node by its head.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeQuestion {

@@ -9,6 +9,7 @@ use crate::data::{from_postcard, postcard_frame, take};
 use crate::error::Error;
 use crate::frame::{self, Frame};
 use crate::ids::ClientId;
+use crate::limits::check_store;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -144,10 +145,19 @@ pub fn directory_of(base: &str, client: ClientId) -> String {
 /// A message of one direction of the link.
 pub trait Message: Serialize + for<'a> Deserialize<'a> {
     const KIND: u8;
+
+    /// Returns the first part that is too long.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 impl Message for ToStore {
     const KIND: u8 = TO_STORE;
+
+    fn check(&self) -> Result<(), Error> {
+        check_store(self)
+    }
 }
 
 impl Message for FromStore {
@@ -181,7 +191,11 @@ impl<M: Message> Said<M> {
                 }
                 Ok(Said::Chunk { number, bytes: body })
             }
-            kind if kind == M::KIND => from_postcard(&body, "store message").map(Said::Message),
+            kind if kind == M::KIND => {
+                let message: M = from_postcard(&body, "store message")?;
+                message.check()?;
+                Ok(Said::Message(message))
+            }
             found => Err(Error::Kind { found }),
         }
     }
@@ -222,6 +236,18 @@ mod tests {
         out.clear();
         encode_chunk(7, &vec![0; CHUNK + 1], &mut out).unwrap();
         assert!(matches!(read::<ToStore>(&out), Err(Error::TooLarge { .. })), "ST-1");
+    }
+
+    #[test]
+    fn a_question_names_so_many_things() {
+        let lacks =
+            |length| ToStore::Lacks { number: 1, space: Space::Files, names: vec![Name([0; 32]); length] };
+        for (length, fits) in [(MOST_NAMES, true), (MOST_NAMES + 1, false)] {
+            let mut out = Vec::new();
+            encode(&lacks(length), &mut out).unwrap();
+            let refused = matches!(read::<ToStore>(&out), Err(Error::TooLong { field: "names", .. }));
+            assert_eq!(refused, !fits, "LM-1: {length}");
+        }
     }
 
     #[test]

@@ -102,8 +102,13 @@ pub fn host(
 ) -> PyResult<()> {
     let actor = actor_of(actor)?;
     let card = Card { name, about, program };
-    let hosted = py.detach(|| pool.session().host_actor(actor, card, pool.id()));
-    hosted.map_err(|why| refused(py, why))
+    let mut interrupt = None;
+    let interrupted = || {
+        interrupt = Python::attach(|py| py.check_signals().err());
+        interrupt.is_some()
+    };
+    let hosted = py.detach(|| pool.session().host_actor(actor, card, pool.id(), interrupted));
+    hosted.map_err(|why| interrupt.unwrap_or_else(|| refused(py, why)))
 }
 
 /// Why an actor cannot be, as Python has it.

@@ -13,6 +13,7 @@ use paceline::embedded::fill_random;
 use paceline::makers::Maker;
 use paceline::objects::{Answer, Asked, Content, Held, Objects};
 use paceline_net::sealed::{Filling, Mapping};
+use paceline_proto::limits;
 use paceline_proto::objects::{Missing, Reference};
 use paceline_proto::{ClientId, NodeId, ObjectId, PinId};
 use paceline_slot::{Runtime, Wait};
@@ -194,6 +195,7 @@ fn checked(py: Python<'_>, answer: Answer, of: Option<Reference>) -> PyResult<An
             Some(reference) => ("ObjectLost", (lost(reference, &why),).into_pyobject(py)?),
         },
         Answer::Broken => ("ClusterClosed", PyTuple::empty(py)),
+        Answer::Refused(why) => ("LimitReached", (why,).into_pyobject(py)?),
         answer => return Ok(answer),
     };
     let made =
@@ -421,6 +423,8 @@ impl Store {
         let inside: Vec<Reference> =
             references::since(mark).into_iter().map(|found| found.held.reference()).collect();
         let (pickled, buffers) = pickled?;
+        limits::within("references of an object", inside.len(), limits::MOST_REFERENCES)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let layout = Layout::of(pickled.as_bytes().len(), &buffers);
         let wait = Duration::try_from_secs_f64(wait.max(0.0)).unwrap_or(Duration::MAX);
         if layout.size <= SMALL {

@@ -74,6 +74,11 @@ pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<
             fields.set_item("by", by.as_ref())?;
             Err(lost(py, "stopped", &fields))
         }
+        Outcome::Refused { why } => {
+            let fields = fields(py, of)?;
+            fields.set_item("why", why.as_ref())?;
+            Err(lost(py, "limit-reached", &fields))
+        }
         Outcome::NoRoom(waited) => {
             let fields = fields(py, of)?;
             fields.set_item("needs", waited.needs.to_string())?;

@@ -182,6 +182,10 @@ impl Pool {
         self.session.cancel_waiting(&self.id, keep)
     }
 
+    fn interrupt(&self, py: Python<'_>) {
+        py.detach(|| self.session.cancel_pool(&self.id));
+    }
+
     /// What has broken the pool.
     fn broken(&self, py: Python<'_>) -> Option<PyErr> {
         let outcome = self.session.pool_broken(&self.id)?;

@@ -9,13 +9,14 @@ use crate::wire::Wire;
 use crate::{slot, waiting};
 use paceline::remote::{self, Password};
 use paceline::{
-    Limits, Part, PoolSpec, ProgramId, Resources, Rule, Shape, Start, Within, embedded, exchange, hardware,
+    Limits, Part, PoolSpec, ProgramId, Resources, Rule, Search, Shape, Start, Within, embedded, exchange,
+    hardware,
 };
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
 use paceline_proto::placement::Order;
 use paceline_proto::work::{self, Command, Directory};
-use paceline_proto::{PlacementId, Work};
+use paceline_proto::{ExclusiveId, PlacementId, Work};
 use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -30,10 +31,17 @@ pyo3::create_exception!(_native, Unreached, PyException, "No connection: why, an
 /// Order, one per node, labels, nodes, nodes that will not do, memory of GPUs.
 type Placement = (String, bool, Vec<(String, String)>, Vec<String>, Vec<String>, u64);
 
-fn rule(placement: Placement) -> Rule {
+/// Something that a user chose is longer than it may be: said before it is sent.
+fn too_long(error: paceline_proto::Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn rule(placement: Placement) -> PyResult<Rule> {
     let (order, one_per_node, labels, nodes, not_nodes, gpu_memory) = placement;
     let order = if order == "pack" { Order::Pack } else { Order::Spread };
-    Rule { order, one_per_node, labels, nodes, not_nodes, gpu_memory, ..Rule::default() }
+    let rule = Rule { order, one_per_node, labels, nodes, not_nodes, gpu_memory, ..Rule::default() };
+    rule.check().map_err(too_long)?;
+    Ok(rule)
 }
 
 /// What a task asks for, as Python says it.
@@ -46,6 +54,9 @@ struct Needs<'a> {
 
 impl Needs<'_> {
     fn resources(&self) -> PyResult<Resources> {
+        for (name, _) in self.resources {
+            paceline_proto::limits::name("name of a resource", name).map_err(too_long)?;
+        }
         let parts = [Part::Cpus(self.cpus), Part::Gpus(self.gpus), Part::Memory(self.memory)];
         let custom = self.resources.iter().map(|(name, amount)| Part::Custom(name, *amount));
         parts.into_iter().chain(custom).try_fold(Resources::default(), |needs, part| {
@@ -222,12 +233,14 @@ impl Session {
     ) -> PyResult<Function> {
         let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
         resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
-        let placement = placement.map_or(PlacementId::ANY, |it| self.inner.placement(rule(it)));
+        let rule = placement.map(rule).transpose()?;
+        let placement = rule.map_or(PlacementId::ANY, |rule| self.inner.placement(rule));
         let (program, wire) = match program {
-            None => (self.own_program(env), Wire::Pickle),
+            None => (self.own_program(env)?, Wire::Pickle),
             Some(path) => {
                 let mut start = exchange::start_of(path);
                 start.variables.extend(env);
+                start.check().map_err(too_long)?;
                 (self.inner.program(start), Wire::Message)
             }
         };
@@ -251,17 +264,18 @@ impl Session {
     ) -> PyResult<Group> {
         let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
         resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
-        let rule = placement.map_or_else(Rule::default, rule);
-        Ok(Group::new(self.inner.clone(), self.inner.open_group(size, needs, self.own_program(env), rule)))
+        let rule = placement.map(rule).transpose()?.unwrap_or_default();
+        Ok(Group::new(self.inner.clone(), self.inner.open_group(size, needs, self.own_program(env)?, rule)))
     }
 
-    #[pyo3(signature = (size, *, eager, once=false, restarts=None, outlives_nodes=false, calls_per_slot=None, history=256_000_000, cpus, gpus, memory, resources, placement, env=vec![]))]
+    #[pyo3(signature = (size, *, eager, once=false, identity=None, restarts=None, outlives_nodes=false, calls_per_slot=None, history=256_000_000, cpus, gpus, memory, resources, placement, env=vec![]))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn pool(
         &self,
         size: u32,
         eager: bool,
         once: bool,
+        identity: Option<&[u8]>,
         restarts: Option<u32>,
         outlives_nodes: bool,
         calls_per_slot: Option<u32>,
@@ -278,12 +292,15 @@ impl Session {
         }
         let needs = Needs { cpus, gpus, memory, resources: &resources }.resources()?;
         resources.iter().for_each(|(name, _)| self.inner.resource_name(name));
-        let rule = placement.map_or_else(Rule::default, rule);
-        let program = self.own_program(env);
+        let rule = placement.map(rule).transpose()?.unwrap_or_default();
+        let program = self.own_program(env)?;
+        let actor = identity.map(guest::actor_of).transpose()?;
+        let exclusive = actor.map(|actor| ExclusiveId(actor.0));
         let spec = PoolSpec {
             size,
             eager,
             once,
+            exclusive,
             restarts,
             outlives_nodes,
             calls_per_slot,
@@ -339,10 +356,24 @@ impl Session {
         within: f64,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
         let within = waiting::timeout(Some(within)).unwrap_or(Duration::ZERO);
-        let found = py.detach(|| self.inner.find_actor(name, within));
-        let found = found.map_err(|why| Unreached::new_err((why, String::new())))?;
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
-        Ok(found.map(|(actor, about)| (bytes(&actor.0.to_le_bytes()), bytes(&about))))
+        Ok(match self.search_actor(py, name, within)? {
+            Search::Found((actor, about)) => Some((bytes(&actor.0.to_le_bytes()), bytes(&about))),
+            Search::Coming | Search::Absent { .. } => None,
+        })
+    }
+
+    /// Whether an actor of this name is about to come, though nobody has it now.
+    fn actor_comes(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        Ok(self.search_actor(py, name, Duration::ZERO)? == Search::Coming)
+    }
+
+    /// What became of the last actor of this name, if there is none now and the head knows.
+    fn why_actor_gone(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
+        Ok(match self.search_actor(py, name, Duration::ZERO)? {
+            Search::Absent { gone } => gone,
+            Search::Found(_) | Search::Coming => None,
+        })
     }
 
     /// How much this program counts when there is not enough for all.
@@ -405,12 +436,19 @@ impl Session {
 }
 
 impl Session {
+    fn search_actor(&self, py: Python<'_>, name: &str, within: Duration) -> PyResult<Search> {
+        let found = py.detach(|| self.inner.find_actor(name, within));
+        found.map_err(|why| Unreached::new_err((why, String::new())))
+    }
+
     /// This program, with these variables in the environment of its slots.
-    fn own_program(&self, env: Vec<(String, String)>) -> ProgramId {
+    fn own_program(&self, env: Vec<(String, String)>) -> PyResult<ProgramId> {
         if env.is_empty() {
-            return ProgramId::OWN;
+            return Ok(ProgramId::OWN);
         }
-        self.inner.program(Start { command: Vec::new(), variables: env })
+        let start = Start { command: Vec::new(), variables: env };
+        start.check().map_err(too_long)?;
+        Ok(self.inner.program(start))
     }
 }
 

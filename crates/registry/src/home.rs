@@ -2,14 +2,14 @@
 
 use crate::lock::Lock;
 use crate::record::{Head, Node, machine};
-use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -24,6 +24,10 @@ pub enum Error {
     #[error("{}: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
 }
+
+/// How often something is tried again that others may have removed at the same moment, and the pause before that.
+const ATTEMPTS: u32 = 100;
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Where this user's clusters are.
 #[derive(Clone, Debug)]
@@ -119,11 +123,20 @@ impl Place {
         self.directory.join("logs")
     }
 
+    /// The log of the head, and of the node in its process.
+    pub fn head_log(&self) -> PathBuf {
+        self.logs().join("head.log")
+    }
+
+    /// The log of a node that has a process of its own.
+    pub fn node_log(&self, name: &str) -> PathBuf {
+        self.logs().join(format!("node-{name}.log"))
+    }
+
     /// Make the directories, for their owner only (RG-2).
     pub fn create(&self) -> Result<(), Error> {
         for path in [self.directory.clone(), self.nodes_directory(), self.logs()] {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-            made.map_err(|error| Error::Io { path: path.clone(), error })?;
+            create_directory(&path).map_err(|error| Error::Io { path: path.clone(), error })?;
             check_owner(&path)?;
         }
         Ok(())
@@ -149,7 +162,7 @@ impl Place {
     }
 
     pub fn lock_head(&self) -> io::Result<Option<Lock>> {
-        Lock::take(&self.head_lock())
+        self.take_lock(&self.head_lock())
     }
 
     pub fn write_head(&self, head: &Head) -> io::Result<()> {
@@ -178,7 +191,21 @@ impl Place {
     }
 
     pub fn lock_node(&self, name: &str) -> io::Result<Option<Lock>> {
-        Lock::take(&self.node_lock(name))
+        self.take_lock(&self.node_lock(name))
+    }
+
+    /// Returns what tells the directory of the nodes' records from every copy of it: its inode and when that was made.
+    pub fn nodes_directory_id(&self) -> io::Result<String> {
+        let metadata = fs::metadata(self.nodes_directory())?;
+        let made = metadata.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        Ok(format!("{:x}-{:x}", metadata.ino(), made.unwrap_or_default().as_nanos()))
+    }
+
+    /// Returns the record of the node of this name, if it was copied here from another directory (RG-6).
+    pub fn copied_node(&self, name: &str) -> io::Result<Option<PathBuf>> {
+        let Some(node) = self.last_node(name) else { return Ok(None) };
+        let foreign = !node.directory.is_empty() && node.directory != self.nodes_directory_id()?;
+        Ok(foreign.then(|| self.nodes_directory().join(format!("{name}.json"))))
     }
 
     pub fn write_node(&self, node: &Node) -> io::Result<()> {
@@ -204,10 +231,31 @@ impl Place {
         if self.is_in_use() {
             return Ok(());
         }
-        match fs::remove_dir_all(&self.directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        // No head may start here while its files go.
+        let _lock = match Lock::take(&self.head_lock()) {
+            Ok(Some(lock)) => lock,
+            Ok(None) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        // Out of the way first: whoever starts a cluster of this name makes a directory of its own.
+        let clusters = self.directory.parent().unwrap_or(Path::new("/"));
+        let gone = paceline_net::private::unguessable(clusters, ".gone-")?;
+        fs::rename(&self.directory, &gone)?;
+        // A start that had looked up the directory before it was renamed may still make one file in it, and then finds
+        // that its lock is gone and begins anew.
+        insist(io::ErrorKind::DirectoryNotEmpty, || fs::remove_dir_all(&gone))
+    }
+
+    /// A cluster of this name that is just removed takes the directory of the lock with it, so that is made again.
+    fn take_lock(&self, path: &Path) -> io::Result<Option<Lock>> {
+        insist(io::ErrorKind::NotFound, || {
+            self.create().map_err(|error| match error {
+                Error::Io { error, .. } => error,
+                other => io::Error::new(io::ErrorKind::PermissionDenied, other.to_string()),
+            })?;
+            Lock::take(path)
+        })
     }
 
     fn nodes_directory(&self) -> PathBuf {
@@ -236,6 +284,22 @@ fn check_owner(path: &Path) -> Result<(), Error> {
     if owner == user { Ok(()) } else { Err(Error::Foreign { path: path.into(), owner, user }) }
 }
 
+/// Whoever tidies up may remove directories that are empty between our making one and the next.
+fn create_directory(path: &Path) -> io::Result<()> {
+    insist(io::ErrorKind::NotFound, || DirBuilder::new().recursive(true).mode(0o700).create(path))
+}
+
+/// Tries again what fails like this because others make or remove files at the same moment.
+fn insist<T>(passing: io::ErrorKind, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if error.kind() == passing => std::thread::sleep(ATTEMPT_PAUSE),
+            done => return done,
+        }
+    }
+    attempt()
+}
+
 fn names_in(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
@@ -245,25 +309,46 @@ fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// All or nothing: a reader never sees half of it.
+/// All or nothing: a reader never sees half of it (RG-4).
 fn write(path: &Path, record: &impl Serialize) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::open(&new, flags, Mode::RUSR | Mode::WUSR)?;
     let mut text = serde_json::to_vec_pretty(record)?;
     text.push(b'\n');
-    fs::File::from(file).write_all(&text)?;
-    fs::rename(&new, path)
+    paceline_net::file::replace(path, &text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn home() -> (tempfile::TempDir, Home) {
         let directory = tempfile::tempdir().unwrap();
         let home = Home(directory.path().join("state"));
         (directory, home)
+    }
+
+    /// Runs `work` while other threads do `always` again and again.
+    fn meanwhile(always: impl Fn() + Sync, work: impl FnOnce()) {
+        struct Over<'a>(&'a AtomicBool);
+
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        always();
+                    }
+                });
+            }
+            let _over = Over(&over);
+            work();
+        });
     }
 
     #[test]
@@ -313,6 +398,82 @@ mod tests {
         place.remove().unwrap();
         home.tidy();
         assert!(!home.path().exists());
+    }
+
+    #[test]
+    fn lock_that_others_look_at_can_always_be_taken() {
+        let (_directory, home) = home();
+        let place = home.cluster("watched").unwrap();
+        place.create().unwrap();
+        meanwhile(
+            || _ = place.is_head_alive(),
+            || assert!((0..2000).all(|_| place.lock_head().unwrap().is_some()), "RG-5"),
+        );
+        let lock = place.lock_head().unwrap();
+        assert!(place.is_head_alive());
+        assert!(place.lock_head().unwrap().is_none());
+        drop(lock);
+        assert!(!place.is_head_alive());
+    }
+
+    #[test]
+    fn cluster_started_while_it_is_removed_has_its_directory() {
+        let (_directory, home) = home();
+        let place = home.cluster("busy").unwrap();
+        let remove = || {
+            place.remove().unwrap();
+            home.tidy();
+        };
+        let start = || {
+            for _ in 0..200 {
+                // None: it is being removed at this moment.
+                let Some(_lock) = place.lock_head().unwrap() else { continue };
+                assert!(place.path().join("head.lock").exists(), "RG-5: it is locked, so it stays");
+            }
+        };
+        meanwhile(remove, start);
+    }
+
+    #[test]
+    fn record_in_a_copied_directory_is_not_the_nodes_own() {
+        let (directory, home) = home();
+        let place = home.cluster("mine").unwrap();
+        place.create().unwrap();
+        let record =
+            Node { name: "ada".into(), directory: place.nodes_directory_id().unwrap(), ..Node::default() };
+        place.write_node(&record).unwrap();
+        assert_eq!(place.copied_node("ada").unwrap(), None);
+        let moved = Home(directory.path().join("moved"));
+        fs::rename(home.path(), moved.path()).unwrap();
+        assert_eq!(
+            moved.cluster("mine").unwrap().copied_node("ada").unwrap(),
+            None,
+            "it is the same directory"
+        );
+        let other = home.cluster("mine").unwrap();
+        other.create().unwrap();
+        other.write_node(&record).unwrap();
+        assert!(other.copied_node("ada").unwrap().is_some(), "RG-6");
+        assert_eq!(other.copied_node("bob").unwrap(), None);
+    }
+
+    #[test]
+    fn records_are_replaced_as_a_whole() {
+        let (_directory, home) = home();
+        let place = home.cluster("x").unwrap();
+        place.create().unwrap();
+        let old = Head { name: "old".into(), ..Head::default() };
+        place.write_head(&old).unwrap();
+        let mut open = fs::File::open(place.path().join("cluster.json")).unwrap();
+        place.write_head(&Head { name: "new".into(), ..Head::default() }).unwrap();
+        let mut text = String::new();
+        io::Read::read_to_string(&mut open, &mut text).unwrap();
+        assert_eq!(serde_json::from_str::<Head>(&text).unwrap(), old, "RG-4");
+        let names = names_in(place.path());
+        assert!(
+            !names.iter().any(|name| name.starts_with(".cluster")),
+            "RG-4: nothing else is left: {names:?}"
+        );
     }
 
     #[test]

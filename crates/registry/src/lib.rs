@@ -18,6 +18,10 @@
 //! * RG-1: a record counts while its lock is held: a daemon that was killed leaves a record that nobody believes.
 //! * RG-2: directories are for their owner only, and one of another user is refused.
 //! * RG-3: the home may be shared between machines: a record says which one it is from.
+//! * RG-4: a record is there as a whole or not at all, also after a loss of power.
+//! * RG-5: looking at a lock keeps nobody from taking it, and what is locked is not removed.
+//! * RG-6: the record of a node is its own in the directory where it was written, and in no copy of that: two nodes must not
+//!   speak for each other.
 #![forbid(unsafe_code)]
 
 mod home;

@@ -1,7 +1,7 @@
 //! A file that is locked for as long as its process lives.
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
-use rustix::io::Errno;
+use paceline_net::lockfile;
+use rustix::fs::{Mode, OFlags, open};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,8 @@ impl Lock {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         loop {
             let file = open(path, flags, Mode::RUSR | Mode::WUSR)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(error) => return Err(error.into()),
+            if !lockfile::try_lock(&file)? {
+                return Ok(None);
             }
             // Whoever had it before may have removed the file between our opening and our locking it.
             let same = rustix::fs::stat(path).is_ok_and(|there| {
@@ -34,10 +32,10 @@ impl Lock {
         }
     }
 
-    /// Whether some process has it.
+    /// Returns whether some process has it. Who takes it at the same moment does not notice (RG-5).
     pub fn is_held(path: &Path) -> bool {
         let Ok(file) = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return false };
-        flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+        lockfile::is_locked(&file).unwrap_or(false)
     }
 
     /// Remove the file, then let go of it.

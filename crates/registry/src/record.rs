@@ -21,6 +21,9 @@ pub struct Head {
     pub version: String,
     /// Seconds since 1970.
     pub started: u64,
+    /// When it ended in order, though its cluster was not stopped: seconds since 1970. None: it lives, or was killed.
+    #[serde(default)]
+    pub ended: Option<u64>,
 }
 
 /// A node.
@@ -41,6 +44,9 @@ pub struct Node {
     pub pid: u32,
     pub machine: String,
     pub started: u64,
+    /// The directory that it was written to: a copy of the record is none of that node's.
+    #[serde(default)]
+    pub directory: String,
 }
 
 /// Names this machine, this start of it, and this network: who has the same name can be reached over abstract sockets.

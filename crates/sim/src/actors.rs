@@ -29,9 +29,16 @@ pub(crate) struct Actor {
 pub(crate) struct Guest {
     pub number: u32,
     pub core: Slot,
-    pub page: Page,
     pub data: Option<LinkId>,
     inbox: VecDeque<Option<(ToSlot, bool)>>,
+}
+
+impl Guest {
+    /// Its slot is dead, and reads nothing more. Gives its connection.
+    pub fn end(&mut self) -> Option<LinkId> {
+        self.inbox.clear();
+        self.data.take()
+    }
 }
 
 impl Sim {
@@ -160,6 +167,10 @@ impl Sim {
         if let Some(serving) = serving.filter(|serving| serving.lease == lease) {
             assert_eq!(secret, Some(serving.secret), "{lease:?}: guest and slot have different secrets");
         }
+        if !self.processes[process].guests.contains_key(&lease) {
+            // What an earlier guest of this number left there is no more.
+            self.processes[process].guest_pages.insert(number, (lease, Page::default()));
+        }
         let guest = self.processes[process].guests.entry(lease).or_default();
         guest.number = number;
         guest.core.attach(lease);
@@ -182,13 +193,13 @@ impl Sim {
     }
 
     pub(crate) fn guest_calls(&self, process: usize) -> Vec<GuestCalls> {
-        let guests = self.processes[process].guests.values();
-        let calls = |guest: &Guest| GuestCalls {
-            number: guest.number,
-            running: guest.page.running,
-            finished: guest.page.finished,
+        let pages = self.processes[process].guest_pages.values();
+        let calls = |&(lease, page): &(LeaseId, Page)| GuestCalls {
+            lease,
+            running: page.running,
+            finished: page.finished,
         };
-        guests.map(calls).collect()
+        pages.map(calls).collect()
     }
 
     /// A message for a slot from the client of this link, if that is a guest. False if it is not.

@@ -18,8 +18,12 @@ pub(crate) struct Plan {
     pub bad_zygotes: u64,
     /// Share of messages between client and slot after which their link breaks: it breaks most when it is used most.
     pub cuts: u64,
-    /// Share of what a head writes that the disk does not take.
+    /// Share of what a head writes before which its disk has become full.
     pub full_disk: u64,
+    /// Share of it for which the disk takes as long as a hanging file system.
+    pub slow_disk: u64,
+    /// Share of nodes that come back from an older copy of their machine.
+    pub restored: u64,
     kinds: Vec<Fault>,
     every: Duration,
 }
@@ -65,7 +69,16 @@ enum Fault {
     DrainNode,
     /// A node asks to go, and does not wait for ever.
     NodeLeaves,
+    /// The process of a node, a head or a client stands still.
+    StallNode,
+    StallHead,
+    StallClient,
+    /// The machine of a node is suspended.
+    Suspend,
 }
+
+/// Those that were added later, and are drawn apart, so that a seed's other faults stay what they were.
+const STANDSTILLS: [Fault; 4] = [Fault::StallNode, Fault::StallHead, Fault::StallClient, Fault::Suspend];
 
 const KINDS: [Fault; 26] = [
     Fault::KillAny,
@@ -108,6 +121,8 @@ impl Plan {
             active: true,
             bad_zygotes: if share > 0 { random.pick(&[0, 0, 30]) } else { 0 },
             full_disk: 0,
+            slow_disk: 0,
+            restored: 0,
             cuts: if kinds.contains(&Fault::CutData) { random.within(0..4) } else { 0 },
             kinds,
             every: Duration::from_millis(every),
@@ -116,6 +131,14 @@ impl Plan {
 }
 
 impl Plan {
+    pub fn add_standstills(&mut self, random: &mut Random) {
+        if !self.kinds.is_empty() {
+            let share = random.pick(&[0, 30, 60]);
+            self.restored = random.pick(&[0, 0, 20]);
+            self.kinds.extend(STANDSTILLS.into_iter().filter(|_| random.percent(share)));
+        }
+    }
+
     /// Two heads from copies of one journal each have the work that is in it, and nobody can keep both from running it.
     pub fn has_rivals(&self) -> bool {
         self.kinds.contains(&Fault::Rival)
@@ -139,6 +162,7 @@ impl Sim {
         self.after(pause, Event::Fault);
         let kind = self.plan.kinds[self.random.below(self.plan.kinds.len())];
         self.note(|_| format!("fault: {kind:?}"));
+        self.tell_lies();
         match kind {
             Fault::KillAny => self.kill_some(|sim, process| sim.is_alive(process)),
             Fault::KillRunning => self.kill_some(|sim, process| sim.processes[process].busy.is_some()),
@@ -216,6 +240,23 @@ impl Sim {
             Fault::DrainNode => {
                 let node = self.random.below(self.nodes.len());
                 self.drain_node(node);
+            }
+            Fault::StallNode | Fault::Suspend => {
+                let (node, span) = (self.random.below(self.nodes.len()), self.some_standstill());
+                match kind {
+                    Fault::Suspend => self.suspend_machine(node, span),
+                    _ => self.stall_node(node, span),
+                }
+            }
+            Fault::StallHead => {
+                if let Some(head) = self.some_head() {
+                    let span = self.some_standstill();
+                    self.stall_head(head, span);
+                }
+            }
+            Fault::StallClient => {
+                let (client, span) = (self.random.below(self.clients.len()), self.some_standstill());
+                self.stall_client(client, span);
             }
             Fault::NodeLeaves => {
                 let node = self.random.below(self.nodes.len());

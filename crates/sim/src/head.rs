@@ -1,11 +1,13 @@
 //! The head's shell.
 
+use crate::disk::{Desk, Disk};
 use crate::link::{End, LinkId, Repeat};
+use crate::stalls::{Clock, Standstill};
 use crate::works::Shelf;
 use crate::world::{Event as Happening, Machine, Sim};
 use paceline_core::Tick;
 use paceline_core::head::{Config, Effect, Event, Head, LinkEnd};
-use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead};
+use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, NodeToHead, Timing};
 use paceline_proto::{ClientId, Epoch, NodeId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,20 +17,17 @@ pub(crate) struct HeadHost {
     /// None while it is down.
     pub core: Option<Head>,
     /// What outlives it.
-    disk: Disk,
+    pub disk: Disk,
+    /// What is on its way there.
+    pub desk: Desk,
     /// The link of each peer that has said who it is.
     pub clients: BTreeMap<ClientId, LinkId>,
     pub nodes: BTreeMap<NodeId, LinkId>,
     wake: Option<Tick>,
     /// It dies after so many more effects.
     doomed: Option<usize>,
-}
-
-/// A head's journal.
-#[derive(Clone, Default)]
-pub(crate) struct Disk {
-    epoch: Epoch,
-    shelf: Shelf,
+    pub clock: Clock,
+    pub standstill: Standstill<Event>,
 }
 
 impl HeadHost {
@@ -36,19 +35,18 @@ impl HeadHost {
         HeadHost {
             core: None,
             disk,
+            desk: Desk::default(),
             clients: BTreeMap::new(),
             nodes: BTreeMap::new(),
             wake: None,
             doomed: None,
+            clock: Clock::default(),
+            standstill: Standstill::default(),
         }
     }
 
     pub fn first() -> HeadHost {
         HeadHost::new(Disk::default())
-    }
-
-    pub fn shelf(&mut self) -> &mut Shelf {
-        &mut self.disk.shelf
     }
 
     pub fn shelf_ref(&self) -> &Shelf {
@@ -62,10 +60,19 @@ impl Sim {
         if self.heads[at].core.is_some() {
             return;
         }
+        if let Some(room) = self.room_at(at) {
+            return self.agenda.add(room, Happening::HeadStarts { head: at });
+        }
         let first = self.heads[at].disk.epoch == Epoch::default();
         let epoch = self.heads[at].disk.epoch.next(self.random.next() as u32);
         self.heads[at].disk.epoch = epoch;
+        if !first && self.timings.is_some() {
+            self.draw_timing();
+        }
         let mut config = Config { epoch, ..self.settings.head.clone() };
+        config.earlier_head_lost = self.heads[at].disk.head_lost;
+        let timing = Timing { heartbeat: config.heartbeat, head_lost: config.head_lost };
+        self.heads[at].disk.head_lost = config.earlier_head_lost.max(timing.ends_within());
         config.secret[..8].copy_from_slice(&epoch.0.to_le_bytes());
         if !first {
             config.settle = self.settings.head.head_lost;
@@ -84,13 +91,31 @@ impl Sim {
         self.head_handles(at, Event::Tick);
     }
 
+    /// Somebody has changed the settings before the head is started again.
+    fn draw_timing(&mut self) {
+        let Some(random) = &mut self.timings else { return };
+        let usual =
+            Timing { heartbeat: self.settings.node.heartbeat, head_lost: self.settings.node.head_lost };
+        let heartbeat = usual.heartbeat * random.pick(&[1, 2, 4]) / random.pick(&[1, 2, 4]);
+        let head_lost = usual.head_lost * random.pick(&[1, 2, 4]) / random.pick(&[1, 2, 4]);
+        self.set_timing(Timing { heartbeat, head_lost: head_lost.max(heartbeat * 3) });
+    }
+
+    pub(crate) fn set_timing(&mut self, timing: Timing) {
+        self.note(|_| format!("the next head has {timing:?}"));
+        self.ledger.tally.timings += 1;
+        (self.settings.head.heartbeat, self.settings.head.head_lost) = (timing.heartbeat, timing.head_lost);
+    }
+
     /// The head dies and comes back after a while. If `silent`, nobody sees its links close.
     pub(crate) fn head_dies(&mut self, at: usize, silent: bool, back: Option<Duration>) {
         let host = &mut self.heads[at];
         if host.core.take().is_none() {
             return;
         }
-        *host = HeadHost::new(host.disk.clone());
+        self.tear_journal(at);
+        let host = &mut self.heads[at];
+        *host = HeadHost { clock: host.clock, ..HeadHost::new(host.disk.clone()) };
         self.ledger.tally.head_deaths += 1;
         self.note(|_| format!("head {at} dies, silent: {silent}"));
         for link in self.links_of(|kind| kind.head() == Some(at)) {
@@ -136,7 +161,13 @@ impl Sim {
     }
 
     pub(crate) fn head_handles(&mut self, at: usize, event: Event) {
-        let now = self.now;
+        if let Some(event) = self.heads[at].standstill.keep(self.now, event) {
+            self.head_takes(at, event);
+        }
+    }
+
+    pub(crate) fn head_takes(&mut self, at: usize, event: Event) {
+        let now = self.heads[at].clock.read(self.now);
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             let Some(core) = &mut self.heads[at].core else { return };
@@ -158,7 +189,7 @@ impl Sim {
         }
     }
 
-    fn head_performs(&mut self, at: usize, effect: Effect) -> Option<Event> {
+    fn head_performs(&mut self, at: usize, effect: Effect) -> Vec<Event> {
         match effect {
             Effect::ToClient(client, message) => self.head_tells_client(at, client, &message),
             Effect::ToNode(node, message) => self.head_tells_node(at, node, &message),
@@ -184,16 +215,13 @@ impl Sim {
             }
             Effect::WakeAt(wake) => {
                 self.heads[at].wake = Some(wake);
-                let late = self.lateness();
-                self.agenda.add(wake + late, Happening::WakeHead { head: at, at: wake });
+                let (late, when) = (self.lateness(), self.heads[at].clock.when(wake));
+                self.agenda.add(when + late, Happening::WakeHead { head: at, at: wake });
             }
-            Effect::Write { work, write } => {
-                let wrote = self.head_writes(at, work, write);
-                return Some(Event::Written { work, wrote });
-            }
+            Effect::Write { work, write } => return self.head_writes(at, work, write),
             Effect::Told { asker, told } => self.submitter_is_told(at, asker, &told),
         }
-        None
+        Vec::new()
     }
 
     pub(crate) fn wake_head(&mut self, head: usize, at: Tick) {
@@ -215,6 +243,7 @@ impl Sim {
             HeadToClient::Granted { .. }
             | HeadToClient::Visiting { .. }
             | HeadToClient::ActorKnown { .. }
+            | HeadToClient::NameHeld { .. }
             | HeadToClient::ActorAway { .. } => Repeat::AtOnce,
             HeadToClient::ActorGone { .. } => Repeat::Later,
             HeadToClient::Found { .. } => Repeat::Never,
@@ -224,6 +253,7 @@ impl Sim {
             | HeadToClient::Ask { .. }
             | HeadToClient::Over
             | HeadToClient::Bye { .. }
+            | HeadToClient::Refused { .. }
             | HeadToClient::Waits { .. }
             | HeadToClient::Output { .. } => Repeat::Never,
         };
@@ -305,7 +335,15 @@ impl Sim {
         if self.heads[at].core.is_none() {
             return;
         }
-        if matches!(message, NodeToHead::Join { .. }) {
+        if let NodeToHead::Join { incarnation, .. } = message {
+            let core = self.heads[at].core.as_ref().expect("seen above");
+            if core.is_outrun(id, incarnation) {
+                self.ledger.tally.outrun += 1;
+                for message in core.farewell() {
+                    self.post(link, End::Near, encoded(|out| message.encode(out)), None, Repeat::Never);
+                }
+                return;
+            }
             match self.heads[at].nodes.get(&id) {
                 Some(&older) if older < link => self.head_handles(at, Event::NodeDown(id)),
                 Some(&newer) if newer > link => return self.close_end(link, End::Far),
@@ -324,6 +362,10 @@ impl Sim {
             self.heads[at].nodes.remove(&id);
             self.note(|_| format!("head {at}: the link of {id:?} is down"));
             self.head_handles(at, Event::NodeDown(id));
+            // The machine of a process that is dead says so.
+            if self.nodes[node].core.is_none() && self.heads[at].core.is_some() {
+                self.head_handles(at, Event::NodeDied(id));
+            }
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct Job {
     /// In the middle it submits so many tasks and waits for them, and they do the same, so many levels down.
     pub(crate) children: u8,
     pub(crate) levels: u8,
+    /// It returns without waiting for them. They are ended with it, and what does not stop at once goes on for a while.
+    pub(crate) leaves: bool,
     /// What those need.
     pub(crate) inner: Shape,
     /// The group that it is for, by number, and the member of it; the shape is the group's then.
@@ -74,6 +76,7 @@ impl Job {
             size: 0,
             children: 0,
             levels: 0,
+            leaves: false,
             inner: Shape::cpus(1),
             member: None,
             actor: None,
@@ -139,6 +142,11 @@ impl Job {
         Job { children, levels, ..self }
     }
 
+    /// It returns without waiting for the tasks that it submits, which cannot be interrupted.
+    pub fn leaves_children(self) -> Job {
+        Job { leaves: true, ..self }
+    }
+
     /// What the tasks that it submits need.
     pub fn inner_cpus(self, count: u64) -> Job {
         Job { inner: Shape::cpus(count), ..self }
@@ -149,6 +157,8 @@ impl Job {
         let fate = if self.fate == Fate::Kills { Fate::Value } else { self.fate };
         (self.levels > 0 && self.children > 0).then(|| Job {
             levels: self.levels - 1,
+            leaves: false,
+            stubborn: self.stubborn || self.leaves,
             shape: self.inner,
             retries: self.retries.min(2),
             fate,

@@ -151,7 +151,8 @@ impl Ledger {
         let entry = &mut self.entries[task];
         let guest = entry.job.actor.is_some();
         assert!(guest || entry.root == client, "{:?} runs in another client's slot", call.task);
-        assert!(!guest || entry.runs.is_empty(), "LG-7: {:?} of an actor runs twice", call.task);
+        let once = guest || call.at_most_once && entry.job.retries == 0;
+        assert!(!once || entry.runs.is_empty(), "LG-7: {:?} runs twice, and must not", call.task);
         assert_eq!(entry.place.map(|(_, id)| id), Some(call.task), "the call has another task's argument");
         assert_eq!(
             call.payload,
@@ -314,6 +315,7 @@ impl Ledger {
                 tally.actor_away += 1;
             }
             Outcome::Stopped { .. } => unreachable!("nobody here ends the cluster"),
+            Outcome::Refused { .. } => unreachable!("nobody here has more links than it may"),
             Outcome::NoRoom(_) => unreachable!("nobody here waits for so long and no longer"),
             Outcome::TooDeep { needs } => {
                 let has = parent.map(|parent| parent.shape.needs);

@@ -8,6 +8,9 @@ use paceline_core::client::RetryOn;
 use paceline_proto::{NodeId, Part, Resources, Shape};
 use std::time::Duration;
 
+/// Share of nested tasks that return without waiting for their children.
+const LEAVING_PERCENT: u64 = 25;
+
 /// What the tasks of a run are like.
 #[derive(Default)]
 pub(crate) struct Load {
@@ -29,7 +32,7 @@ pub(crate) struct Load {
     overlap: u64,
     /// Share of tasks that submit tasks.
     nesting: u64,
-    pause: Duration,
+    pub pause: Duration,
     /// A client with so many tasks submits no more.
     most: usize,
     /// Share of actions that are about groups.
@@ -132,11 +135,19 @@ impl Load {
             size: random.pick(&[0, 0, 0, 0, 100, 20_000]),
             children: random.within(1..3) as u8,
             levels: if random.percent(self.nesting) { random.within(1..3) as u8 } else { 0 },
+            leaves: false,
             member: None,
             pool: None,
             actor: None,
             near: None,
         };
+        // By its length, so that loads without it draw the numbers they always drew.
+        job.leaves = job.levels > 0 && mix(job.takes.as_nanos() as u64 ^ 0x6c656176) % 100 < LEAVING_PERCENT;
+        if job.leaves {
+            // What is left behind calls something that calls something: it may come back to the slot of the one that left.
+            job.levels += 2;
+            job.children = 1;
+        }
         // Those that kill, nest or have a deadline need the main thread, which is where deaths are charged.
         let plain = job.fate != Fate::Kills && job.levels == 0 && job.timeout.is_zero();
         // By its length, so that loads without it draw the numbers they always drew.

@@ -38,6 +38,10 @@ impl Sim {
         let children: Vec<usize> = (0..job.children).map(|_| self.submit_job(client, child)).collect();
         let Some(busy) = &mut self.processes[process].busy else { return };
         busy.children = children;
+        if job.leaves {
+            self.ledger.tally.left_children += 1;
+            return self.after(job.takes / 2, Event::RunEnds { process, run });
+        }
         self.waits(process, lease);
         self.children_changed(process);
     }

@@ -45,7 +45,7 @@ impl From<&Outcome> for How {
             Outcome::Value(_) => How::Value,
             Outcome::Raised(_) => How::Raised,
             Outcome::Unsendable(_) => How::Unsendable,
-            Outcome::Cancelled | Outcome::Stopped { .. } => How::Cancelled,
+            Outcome::Cancelled | Outcome::Stopped { .. } | Outcome::Refused { .. } => How::Cancelled,
             Outcome::Unplaceable(_) | Outcome::NoRoom(_) => How::Unplaceable,
             Outcome::TimedOut { .. } => How::TimedOut,
             Outcome::TooDeep { .. } => How::TooDeep,

@@ -1,19 +1,19 @@
-//! A node's shell, and its zygote.
+//! A node's shell.
 
 use crate::head::encoded;
 use crate::link::{Data, End, Kind, LinkId, Repeat};
 use crate::news::News;
 use crate::process::{Life, Process};
+use crate::stalls::{Clock, Standstill};
 use crate::world::{Event as Happening, Machine, Sim};
+use crate::zygote::Zygote;
 use paceline_core::Tick;
 use paceline_core::node::{Config, Effect, Event, Node, SlotState};
-use paceline_proto::control::{
-    HeadToNode, NodeToHead, NodeToSlot, NodeToZygote, SlotToNode, Stream, ZygoteToNode,
-};
+use paceline_proto::control::{HeadToNode, NodeToHead, NodeToSlot, SlotToNode, Stream};
 use paceline_proto::resources::UNIT;
 use paceline_proto::{
     Address, Death, DeathCause, Devices, Incarnation, MemoryUse, NodeId, OutOfMemory, ProgramId, Resources,
-    SlotId, StartError, Way,
+    SlotId, Way,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,25 +30,24 @@ pub(crate) struct NodeHost {
     /// One for each program that has one.
     pub zygotes: BTreeMap<ProgramId, Zygote>,
     /// The number of the zygote that starts, by its program.
-    starting: BTreeMap<ProgramId, u64>,
+    pub starting: BTreeMap<ProgramId, u64>,
     pub slots: BTreeMap<SlotId, usize>,
-    started: u64,
+    pub started: u64,
     wake: Option<Tick>,
     /// Nothing gets through to the head before.
     pub cut_off_until: Tick,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Zygote {
-    number: u64,
-    pub link: LinkId,
-    /// It forks one slot after the other.
-    busy_until: Tick,
+    pub clock: Clock,
+    /// Its process stands still, or the whole machine does.
+    pub standstill: Standstill<Event>,
+    pub suspended_until: Tick,
+    /// What the zygotes were told of the times when slots have to have ended.
+    pub kill_at: BTreeMap<SlotId, Tick>,
 }
 
 impl Sim {
     pub(crate) fn add_node(&mut self, name: &str, total: Resources) -> usize {
         let node = self.nodes.len();
+        let clock = self.some_clock();
         self.nodes.push(NodeHost {
             id: NodeId(node as u64 + 1),
             name: name.to_owned(),
@@ -62,6 +61,10 @@ impl Sim {
             started: 0,
             wake: None,
             cut_off_until: Tick::ZERO,
+            clock,
+            standstill: Standstill::default(),
+            suspended_until: Tick::ZERO,
+            kill_at: BTreeMap::new(),
         });
         self.node_returns(node);
         node
@@ -69,14 +72,22 @@ impl Sim {
 
     /// A node starts on this machine.
     pub(crate) fn node_returns(&mut self, node: usize) {
-        let host = &mut self.nodes[node];
-        if host.core.is_some() {
+        if self.nodes[node].core.is_some() {
             return;
         }
-        host.incarnation += 1;
+        let restored = self.nodes[node].incarnation > 0
+            && self.plan.active
+            && self.plan.restored > 0
+            && self.random.percent(self.plan.restored);
+        let host = &mut self.nodes[node];
+        host.incarnation += 2;
+        // One from a copy of the machine takes itself for an earlier start than the last one was.
+        let number = if restored { host.incarnation - 3 } else { host.incarnation };
+        (host.standstill, host.suspended_until) = (Standstill::default(), Tick::ZERO);
+        host.kill_at.clear();
         host.core = Some(Node::new(Config {
             node: host.id,
-            incarnation: Incarnation(host.incarnation),
+            incarnation: Incarnation(number << 32),
             name: host.name.clone(),
             total: host.total,
             addresses: vec![Address::tcp(host.name.clone(), 7078)],
@@ -94,6 +105,9 @@ impl Sim {
     pub(crate) fn node_connects(&mut self, node: usize) {
         if self.nodes[node].core.is_none() || self.nodes[node].head.is_some() {
             return;
+        }
+        if let Some(until) = self.nodes[node].standstill.until(self.now) {
+            return self.agenda.add(until, Happening::NodeConnects { node });
         }
         let Some(head) = self.some_head() else { return self.node_redials(node) };
         let delay = self.some_delay();
@@ -157,9 +171,20 @@ impl Sim {
     }
 
     pub(crate) fn node_handles(&mut self, node: usize, event: Event) {
-        let Some(core) = &mut self.nodes[node].core else { return };
+        let host = &mut self.nodes[node];
+        if host.core.is_some()
+            && let Some(event) = host.standstill.keep(self.now, event)
+        {
+            self.node_takes(node, event);
+        }
+    }
+
+    pub(crate) fn node_takes(&mut self, node: usize, event: Event) {
+        let now = self.now;
+        let host = &mut self.nodes[node];
+        let Some(core) = &mut host.core else { return };
         let mut effects = Vec::new();
-        core.handle(self.now, event, &mut effects);
+        core.handle(host.clock.read(now), event, &mut effects);
         self.touch(Machine::Node(node));
         for effect in effects {
             self.node_performs(node, effect);
@@ -194,6 +219,7 @@ impl Sim {
                 let link = self.processes[process].control;
                 self.post(link, End::Far, encoded(|out| message.encode(out)), connection, Repeat::Never);
             }
+            Effect::KillAt { slots } => self.zygotes_are_told(node, slots),
             Effect::Kill { slot } => {
                 if let Some(&process) = self.nodes[node].slots.get(&slot) {
                     self.kill(process, DeathCause::Signal(9));
@@ -242,8 +268,8 @@ impl Sim {
             Effect::Closed => self.node_has_gone(node),
             Effect::WakeAt(at) => {
                 self.nodes[node].wake = Some(at);
-                let late = self.lateness();
-                self.agenda.add(at + late, Happening::WakeNode { node, at });
+                let (late, when) = (self.lateness(), self.nodes[node].clock.when(at));
+                self.agenda.add(when + late, Happening::WakeNode { node, at });
             }
         }
     }
@@ -295,130 +321,6 @@ impl Sim {
         self.after(delay, Happening::NodeConnects { node });
     }
 
-    fn start_zygote(&mut self, node: usize, program: ProgramId) {
-        let bad = self.plan.active && self.random.percent(self.plan.bad_zygotes);
-        let host = &mut self.nodes[node];
-        host.started += 1;
-        let zygote = host.started;
-        let before = host.starting.insert(program, zygote);
-        assert!(before.is_none() && !host.zygotes.contains_key(&program), "{program:?} is started twice");
-        if bad && !program.is_own() && self.random.percent(20) {
-            // It runs, and never says a word.
-            return;
-        }
-        let delay = self.settings.fork.draw(&mut self.random);
-        self.after(delay, Happening::ZygoteStarts { node, program, zygote, fine: !bad });
-    }
-
-    pub(crate) fn zygote_starts(&mut self, node: usize, program: ProgramId, zygote: u64, fine: bool) {
-        let host = &mut self.nodes[node];
-        if host.core.is_none() || host.starting.get(&program) != Some(&zygote) {
-            return;
-        }
-        host.starting.remove(&program);
-        if !fine {
-            return self.zygote_is_gone(node, program);
-        }
-        let delay = self.settings.delays[0];
-        let link = self.links.add(Kind::Zygote { node, zygote }, delay);
-        let entry = Zygote { number: zygote, link, busy_until: self.now };
-        self.nodes[node].zygotes.insert(program, entry);
-        let up = if program.is_own() { Event::ZygoteUp } else { Event::ProgramUp(program) };
-        self.node_handles(node, up);
-    }
-
-    fn zygote_is_gone(&mut self, node: usize, program: ProgramId) {
-        let why = StartError::Ended { cause: DeathCause::Exit(1), words: "it is broken".into() };
-        let gone = if program.is_own() { Event::ZygoteDied } else { Event::ProgramDown(program, why) };
-        self.node_handles(node, gone);
-    }
-
-    /// The zygote of this number, if it lives.
-    fn zygote(&mut self, node: usize, number: u64) -> Option<&mut Zygote> {
-        self.nodes[node].zygotes.values_mut().find(|zygote| zygote.number == number)
-    }
-
-    pub(crate) fn zygote_dies(&mut self, node: usize, program: ProgramId) {
-        let Some(&Zygote { number, link, .. }) = self.nodes[node].zygotes.get(&program) else { return };
-        self.ledger.tally.zygote_deaths += 1;
-        self.ledger.tally.program_deaths += u64::from(!program.is_own());
-        self.note(|sim| format!("the zygote of {program:?} on node {} dies", sim.nodes[node].name));
-        // Everything it had said is handed in first.
-        while let Some(frame) = self.links.get_mut(link).and_then(|link| link.take_early(End::Near)) {
-            let message = ZygoteToNode::decode(&frame).expect("what was sent can be read");
-            self.node_hears_zygote(node, number, message);
-        }
-        self.links.remove(link);
-        self.nodes[node].zygotes.remove(&program);
-        self.zygote_is_gone(node, program);
-        // Those that died before and were not reaped yet.
-        for process in self.nodes[node].slots.values().copied().collect::<Vec<_>>() {
-            let entry = &self.processes[process];
-            if entry.program == program && entry.life == Life::Dead {
-                self.after(Duration::from_micros(200), Happening::Reaped { process });
-            }
-        }
-    }
-
-    fn fork(&mut self, node: usize, slot: SlotId, program: ProgramId) {
-        let delay = self.settings.delays[0];
-        let process = self.processes.len();
-        let control = self.links.add(Kind::Slot { process }, delay);
-        self.processes.push(Process::new(node, slot, program, control));
-        assert_eq!(self.nodes[node].slots.insert(slot, process), None, "{slot:?} is used again");
-        let zygote = self.nodes[node].zygotes.get(&program);
-        let Some(zygote) = zygote else { panic!("{slot:?} has no zygote to fork it") };
-        let message = NodeToZygote::Fork { slot };
-        self.post(zygote.link, End::Far, encoded(|out| message.encode(out)), None, Repeat::Never);
-    }
-
-    pub(crate) fn zygote_hears(&mut self, node: usize, number: u64, message: NodeToZygote) {
-        let NodeToZygote::Fork { slot } = message else { return };
-        let delay = self.settings.fork.draw(&mut self.random);
-        let now = self.now;
-        let Some(&process) = self.nodes[node].slots.get(&slot) else { return };
-        let Some(zygote) = self.zygote(node, number) else { return };
-        zygote.busy_until = zygote.busy_until.max(now) + delay;
-        let at = zygote.busy_until;
-        self.agenda.add(at, Happening::Forks { node, zygote: number, process });
-    }
-
-    pub(crate) fn zygote_forks(&mut self, node: usize, number: u64, process: usize) {
-        let Some(zygote) = self.zygote(node, number) else { return };
-        let link = zygote.link;
-        let slot = self.processes[process].slot;
-        if self.processes[process].life != Life::Unborn {
-            return;
-        }
-        self.processes[process].life = Life::Starting;
-        let message = ZygoteToNode::Forked { slot, pid: process as u32 + 1 };
-        self.post(link, End::Near, encoded(|out| message.encode(out)), None, Repeat::Later);
-        let delay = self.settings.fork.draw(&mut self.random);
-        self.after(delay, Happening::SlotStarts { process });
-    }
-
-    pub(crate) fn node_hears_zygote(&mut self, node: usize, number: u64, message: ZygoteToNode) {
-        if self.zygote(node, number).is_none() {
-            return;
-        }
-        match message {
-            ZygoteToNode::Hello => {}
-            ZygoteToNode::Forked { slot, pid } => self.node_handles(node, Event::Forked { slot, pid }),
-            ZygoteToNode::Stopped { slot, signal } => {
-                self.node_handles(node, Event::Stopped { slot, signal, ends_at: None });
-            }
-            ZygoteToNode::Continued { slot } => self.node_handles(node, Event::Continued { slot }),
-            ZygoteToNode::Exited { slot, cause, .. } => {
-                if let Some(&process) = self.nodes[node].slots.get(&slot) {
-                    let death = self.death(process, cause);
-                    let calls = self.guest_calls(process);
-                    self.node_handles(node, Event::GuestCalls { slot, calls });
-                    self.node_handles(node, Event::Exited { slot, death });
-                }
-            }
-        }
-    }
-
     /// The node's memory is all in use, by its slots, which have some of it each.
     pub(crate) fn memory_is_short(&mut self, node: usize) {
         if self.nodes[node].core.is_none() {
@@ -451,7 +353,7 @@ impl Sim {
     }
 
     /// What the node reads on the page that outlived the slot.
-    fn death(&mut self, process: usize, cause: DeathCause) -> Death {
+    pub(crate) fn death(&mut self, process: usize, cause: DeathCause) -> Death {
         let page = self.processes[process].page;
         let killed = matches!(cause, DeathCause::Signal(9));
         let stopped = self.processes[process].stopped.map(DeathCause::Stopped);

@@ -290,7 +290,10 @@ impl World {
         let message: FromStore = decoded(&bytes);
         match message {
             FromStore::Welcome { .. } => Ok(()),
-            FromStore::Offered { .. } | FromStore::Unsent { .. } | FromStore::Gone { .. } => {
+            FromStore::Offered { .. }
+            | FromStore::Unsent { .. }
+            | FromStore::Gone { .. }
+            | FromStore::Refused { .. } => {
                 Err(format!("a process hears what only nodes should: {message:?}"))
             }
             FromStore::Make { object } => self.on_make(id, object),

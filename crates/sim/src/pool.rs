@@ -24,7 +24,7 @@ pub(crate) const WAITS: usize = 1 << 41;
 pub(crate) struct Pool {
     client: usize,
     pub id: PoolId,
-    once: bool,
+    pub once: bool,
     restarts: Option<u32>,
     open: bool,
     finished: bool,
@@ -81,6 +81,7 @@ impl Sim {
                 size: if once { 1 } else { self.random.within(1..5) as u32 },
                 eager: self.random.percent(50),
                 once,
+                exclusive: None,
                 restarts: self.random.pick(&[None, None, Some(0), Some(2)]),
                 outlives_nodes: self.random.percent(30),
                 calls_per_slot: self.random.pick(&[None, None, None, Some(1), Some(7)]),
@@ -139,6 +140,13 @@ impl Sim {
             snapshot,
         });
         number
+    }
+
+    /// Returns whether somebody has the pool, and it can have slots.
+    pub(crate) fn is_in_use(&self, pool: usize) -> bool {
+        let Pool { client, id, open, finished, .. } = self.pools[pool];
+        let host = &self.clients[client];
+        open && !finished && host.alive && host.core.pool_broken(&id).is_none()
     }
 
     /// Somebody waits for slots of a pool, or for its end.
@@ -244,7 +252,7 @@ impl Sim {
         self.pools[pool].snapshot = None;
         self.updates.push(Update { pool, id: TaskId(0), key, takes, failures, kills, ended, cuts });
         let ticket = waits.then_some(UPDATES + number);
-        let now = self.now;
+        let now = self.clients[client].clock.read(self.now);
         let mut effects = Vec::new();
         let task = self.clients[client].core.update_pool(now, &id, call, ticket, &mut effects);
         self.updates[number].id = task.expect("the history is far from full");
@@ -375,7 +383,10 @@ impl Sim {
             "SP-4: a slot of pool {:?} serves {pool:?}",
             entry.pool
         );
-        entry.pool = pool;
+        if entry.pool != pool {
+            entry.pool = pool;
+            self.check_copy(process);
+        }
     }
 
     /// SP-5.

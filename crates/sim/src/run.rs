@@ -1,6 +1,7 @@
 //! Whole runs under a seed: a random cluster, random work, random faults; then peace, in which everything must end.
 
 use crate::faults::Plan;
+use crate::isolation::Isolation;
 use crate::link::Delay;
 use crate::load::Load;
 use crate::random::Random;
@@ -55,6 +56,9 @@ impl Sim {
         // Drawn apart, so that a seed's cluster is the same with and without.
         sim.settings.node.stopped_limit =
             Some(Duration::from_millis(Random::new(seed ^ 0x57u64 << 56).pick(&[100, 1_000, 30_000])));
+        let mut rates = Random::new(seed ^ 0xc7u64 << 56);
+        sim.clocks = rates.percent(50).then_some(rates);
+        sim.heads[0].clock = sim.some_clock();
         for node in 0..random.within(1..5) {
             let total = Resources::cpus(random.pick(&[1, 2, 2, 4])).and_gpus(random.pick(&[0, 1, 2, 3]));
             let total = total.and_memory(random.pick(&[0, 6, 10]));
@@ -73,10 +77,18 @@ impl Sim {
         let mut apart = Random::new(seed ^ 0xd7u64 << 56);
         let works = apart.percent(50) && !plan.has_rivals();
         sim.load.actors = Random::new(seed ^ 0xacu64 << 56).pick(&[0, 20, 60]);
-        plan.full_disk = if works { apart.pick(&[0, 0, 5]) } else { 0 };
+        plan.full_disk = if works { apart.pick(&[0, 0, 5, 30]) } else { 0 };
+        plan.slow_disk = if works { apart.pick(&[0, 0, 5, 30]) } else { 0 };
+        plan.add_standstills(&mut Random::new(seed ^ 0x5au64 << 56));
         sim.start_faults(plan);
+        // Two heads that run at the same time with different settings know nothing of each other's.
+        let mut timings = Random::new(seed ^ 0x71u64 << 56);
+        sim.timings = (timings.percent(30) && !sim.plan.has_rivals()).then_some(timings);
         if works {
             sim.start_works();
+        }
+        if let Some(isolation) = Isolation::of_seed(seed) {
+            sim.start_isolation(isolation);
         }
         sim
     }

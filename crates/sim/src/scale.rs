@@ -75,8 +75,14 @@ impl World {
         for client in 1..=clients {
             let id = ClientId(client as u64);
             let (name, leases, met) = (String::new(), Vec::new(), None);
-            world.says(client, ClientToHead::Hello { client: id, name, leases, met, under: None });
-            world.says(client, ClientToHead::Want { shape: Shape::cpus(1), count: world.each });
+            world.says(
+                client,
+                ClientToHead::Hello { client: id, name, leases, met, under: None, beats: false },
+            );
+            world.says(
+                client,
+                ClientToHead::Want { shape: Shape::cpus(1), count: world.each, exclusive: None },
+            );
         }
         (first + 1..=nodes as u64).for_each(|node| world.join(node));
         world.start = world.figures(0, start);
@@ -92,7 +98,10 @@ impl World {
             if count > 0 {
                 let place = self.random.below(count);
                 let lease = self.held[client].swap_remove(place);
-                self.says(client, ClientToHead::Want { shape: Shape::cpus(1), count: self.each });
+                self.says(
+                    client,
+                    ClientToHead::Want { shape: Shape::cpus(1), count: self.each, exclusive: None },
+                );
                 self.says(client, ClientToHead::Release { lease });
             }
         }
@@ -172,7 +181,9 @@ pub fn client(leases: usize, tasks: u64) -> Figures {
             node: NodeId(1 + number as u64 / CPUS),
             slot: SlotId(number as u64 + 1),
             shape: Shape::cpus(1),
+            incarnation: Incarnation(1),
             secret: LeaseSecret::default(),
+            exclusive: None,
         };
         core.handle(now, client_core::Event::FromHead(granted), &mut out);
         core.handle(now, client_core::Event::LinkUp(LeaseKey(number)), &mut out);
@@ -206,9 +217,8 @@ pub fn client(leases: usize, tasks: u64) -> Figures {
     Figures { size: leases, count: done, each: took / done.max(1) as u32, leases }
 }
 
-/// How long this thread has been running: others on the same machine do not count.
+/// Returns how long this thread has been running, exactly: others on the same machine do not count.
 fn cpu_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = text.split_whitespace().next().and_then(|text| text.parse().ok());
-    Duration::from_nanos(nanoseconds.unwrap_or(0))
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

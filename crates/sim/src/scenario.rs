@@ -22,6 +22,7 @@ use crate::process::Life;
 use crate::trace::Tracing;
 use crate::world::{START, Settings, Sim};
 use paceline_core::{client, head, node};
+use paceline_proto::control::Timing;
 use paceline_proto::{ClusterId, DeathCause, Epoch, Incarnation, NodeId, ProgramId, Resources, Rule};
 use std::time::Duration;
 
@@ -156,6 +157,12 @@ impl Sim {
         self.lose_node(node, true);
     }
 
+    /// The process of a node dies with its slots, and its machine says so.
+    pub fn kill_node(&mut self, name: &str) {
+        let node = self.node_named(name);
+        self.lose_node(node, false);
+    }
+
     /// It starts again.
     pub fn restore(&mut self, name: &str) {
         let node = self.node_named(name);
@@ -184,6 +191,12 @@ impl Sim {
         self.head_starts(0);
     }
 
+    /// Starts the head again, with other settings.
+    pub fn start_head_with(&mut self, heartbeat: Duration, head_lost: Duration) {
+        self.set_timing(Timing { heartbeat, head_lost });
+        self.head_starts(0);
+    }
+
     /// A second head from a copy of the first one's journal.
     pub fn start_second_head(&mut self) {
         self.start_rival();
@@ -198,6 +211,12 @@ impl Sim {
     pub fn cut_off_from_head(&mut self, client: &str, span: Duration) {
         let client = self.clients.iter().position(|host| host.name == client).expect("a known client");
         self.cut_off_client(client, self.now + span);
+    }
+
+    /// The process of a client stands still for so long.
+    pub fn stop_client(&mut self, client: &str, span: Duration) {
+        let client = self.clients.iter().position(|host| host.name == client).expect("a known client");
+        self.stall_client(client, span);
     }
 
     /// For this long a client and the slots of a node do not hear each other.
@@ -321,7 +340,7 @@ impl Sim {
         assert!(news.is_empty(), "unexplained: {news:?}");
     }
 
-    fn node_named(&self, name: &str) -> usize {
+    pub(crate) fn node_named(&self, name: &str) -> usize {
         self.nodes.iter().position(|host| host.name == name).expect("a known node")
     }
 

@@ -1,13 +1,14 @@
 //! Work that the head owns: who submits it, the processes that become it, and what is promised of it.
 //!
-//! * WS-1: at no time are there two processes that are the same work, whatever has happened to heads, nodes and links.
+//! * WS-1: at no time are there two processes that are the same work, whatever has happened to heads, nodes and links
+//!   ([`crate::stalls`] checks it).
 //! * WS-2: what was answered is in the journal, and stays there until it has ended; in the end it has.
 //! * WS-3: it begins at most once more than it may be started again.
 
 use crate::process::Life;
 use crate::world::{Event, Sim};
 use paceline_core::head::Event as HeadEvent;
-use paceline_core::head::{Told, Write, Wrote};
+use paceline_core::head::{Told, Write};
 use paceline_proto::work::{End, Ended, Standing};
 use paceline_proto::{DeathCause, Resources, Work, WorkId};
 use std::collections::BTreeMap;
@@ -50,6 +51,7 @@ impl Shelf {
                 self.ended.insert(id, ended);
             }
             Write::Forget => drop(self.works.remove(&id)),
+            Write::HeadLost(_) => unreachable!("it is of no work"),
         }
     }
 
@@ -113,39 +115,25 @@ impl Sim {
         }
     }
 
-    /// What the head writes is on disk at once, or not at all.
-    pub(crate) fn head_writes(&mut self, at: usize, id: WorkId, write: Write) -> Wrote {
-        if self.plan.active && self.random.percent(self.plan.full_disk) {
-            self.ledger.tally.unwritten += 1;
-            return Err("the disk is full".into());
-        }
-        self.note(|_| format!("head {at} writes {id:?}: {write:?}"));
-        self.heads[at].shelf().write(id, write);
-        Ok(1)
-    }
-
     pub(crate) fn submitter_is_told(&mut self, at: usize, asker: u64, told: &Told) {
         let Some(errand) = self.works.get_mut(asker as usize).filter(|_| asker != NOBODY) else { return };
         if told.is_ok() {
             errand.answered = true;
             let token = errand.work.token;
             self.ledger.tally.submitted += 1;
-            assert!(self.heads[at].shelf().has(token), "WS-2: work {asker} was accepted and is not on disk");
+            assert!(
+                self.heads[at].shelf_ref().has(token),
+                "WS-2: work {asker} was accepted and is not on disk"
+            );
         }
     }
 
     /// A slot becomes work.
     pub(crate) fn slot_becomes(&mut self, process: usize, start: &[u8]) {
         let number = u64::from_le_bytes(start.try_into().expect("a start names its work")) as usize;
-        let twin = (self.processes.iter().enumerate()).find(|(_, other)| {
-            other.work == Some(number) && matches!(other.life, Life::Starting | Life::Alive)
-        });
-        if let Some((other, _)) = twin {
-            let (a, b) = (self.slot_name(other), self.slot_name(process));
-            panic!("WS-1: work {number} is {a} and {b}");
-        }
         self.note(|sim| format!("slot {} becomes work {number}", sim.slot_name(process)));
         self.processes[process].work = Some(number);
+        self.check_copy(process);
         let errand = &mut self.works[number];
         errand.began += 1;
         self.ledger.tally.work_runs += 1;

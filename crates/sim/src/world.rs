@@ -9,6 +9,7 @@ use crate::client::ClientHost;
 use crate::faults::Plan;
 use crate::group::Group;
 use crate::head::HeadHost;
+use crate::isolation::Isolation;
 use crate::ledger::Ledger;
 use crate::link::{Arrival, Delay, End, Kind, LinkId, Links, Repeat};
 use crate::load::Load;
@@ -55,7 +56,12 @@ pub struct Sim {
     pub(crate) settings: Settings,
     pub(crate) plan: Plan,
     pub(crate) load: Load,
+    pub(crate) isolation: Option<Isolation>,
     pub(crate) trace: Trace,
+    /// Draws the rates of clocks, where they differ.
+    pub(crate) clocks: Option<Random>,
+    /// Where the timing of a head comes from that is started again; it is always the same if there is none.
+    pub(crate) timings: Option<Random>,
     pub(crate) news: Vec<News>,
     /// Whether news are kept.
     pub(crate) tells: bool,
@@ -108,6 +114,16 @@ pub(crate) enum Event {
         head: usize,
         at: Tick,
     },
+    /// The journal's queue wants to look again.
+    WakeJournal {
+        head: usize,
+        at: Tick,
+    },
+    /// The disk under a journal has done what it was asked for.
+    DiskAnswers {
+        head: usize,
+        number: u64,
+    },
     HeadStarts {
         head: usize,
     },
@@ -144,6 +160,19 @@ pub(crate) enum Event {
     },
     Reaped {
         process: usize,
+    },
+    NodeGoesOn {
+        node: usize,
+    },
+    HeadGoesOn {
+        head: usize,
+    },
+    ClientGoesOn {
+        client: usize,
+    },
+    /// Slots may have to have ended whose node stands still.
+    ZygotesKill {
+        node: usize,
     },
     NodeConnects {
         node: usize,
@@ -213,6 +242,12 @@ pub(crate) enum Event {
         pool: usize,
     },
     Fault,
+    /// The node of an actor is cut off from the head.
+    Isolates,
+    IsolatedStalls {
+        node: usize,
+        span: Duration,
+    },
     Submits {
         work: usize,
     },
@@ -246,7 +281,10 @@ impl Sim {
             settings,
             plan: Plan::default(),
             load: Load::default(),
+            isolation: None,
             trace: Trace::new(tracing),
+            clocks: None,
+            timings: None,
             news: Vec::new(),
             tells: replay.is_none(),
             touched: BTreeSet::new(),
@@ -272,6 +310,8 @@ impl Sim {
             Event::Deliver { link, to } => self.deliver(link, to),
             Event::Again { link, to, frame } => self.deliver_again(link, to, frame),
             Event::WakeHead { head, at } => self.wake_head(head, at),
+            Event::WakeJournal { head, at } => self.wake_journal(head, at),
+            Event::DiskAnswers { head, number } => self.disk_answers(head, number),
             Event::HeadStarts { head } => {
                 // In peace there is one.
                 if self.plan.active || self.heads_alive().is_empty() {
@@ -288,13 +328,20 @@ impl Sim {
             Event::SlotStarts { process } => self.slot_starts(process),
             Event::Continues { process } => self.continues(process),
             Event::Reaped { process } => self.reaped(process),
+            Event::NodeGoesOn { node } => self.node_goes_on(node),
+            Event::HeadGoesOn { head } => self.head_goes_on(head),
+            Event::ClientGoesOn { client } => self.client_goes_on(client),
+            Event::ZygotesKill { node } => self.zygotes_kill(node),
             Event::NodeConnects { node } => self.node_connects(node),
             Event::NodeReturns { node } => self.node_returns(node),
             Event::ClientConnects { client } => self.client_connects(client),
             Event::Connected { link } => self.connected(link),
             Event::Arrives { link } => self.connection_arrives(link),
             Event::Reconnects { client, key, lease } => self.reconnects(client, key, lease),
-            Event::Flushes { client } => self.flush_client(client),
+            Event::Flushes { client } => match self.clients[client].standstill.until(self.now) {
+                Some(until) => self.agenda.add(until, Event::Flushes { client }),
+                None => self.flush_client(client),
+            },
             Event::TellsBegun { process } => self.tells_begun(process),
             Event::RunEnds { process, run } => self.run_ends(process, run),
             Event::Nests { process, run } => self.nests(process, run),
@@ -304,10 +351,15 @@ impl Sim {
             Event::TimesOut { process, run } => self.times_out(process, run),
             Event::Stops { process, run } => self.stops(process, run),
             Event::Leaves { process } => self.leaves(process),
-            Event::Acts { client } => self.client_acts(client),
+            Event::Acts { client } => match self.clients[client].standstill.until(self.now) {
+                Some(until) => self.agenda.add(until, Event::Acts { client }),
+                None => self.client_acts(client),
+            },
             Event::GroupEnds { group } => self.close_group(group),
             Event::PoolEnds { pool } => self.pool_ends(pool),
             Event::Fault => self.fault(),
+            Event::Isolates => self.isolates(),
+            Event::IsolatedStalls { node, span } => self.isolated_stalls(node, span),
             Event::Submits { work } => self.submits(work),
             Event::WorkEnds { process } => self.work_ends(process),
             Event::StopsWork { work } => self.stops_work(work),
@@ -356,9 +408,7 @@ impl Sim {
             self.agenda.add(stalled_until, Event::Deliver { link: id, to });
             return;
         }
-        if to == End::Far
-            && let Some(resumes) = self.paused(kind)
-        {
+        if let Some(resumes) = self.reads_again_at(kind, to) {
             self.agenda.add(resumes, Event::Deliver { link: id, to });
             return;
         }
@@ -396,19 +446,37 @@ impl Sim {
     fn deliver_again(&mut self, id: LinkId, to: End, frame: Frame) {
         let Some(link) = self.links.get(id).filter(|link| link.open) else { return };
         let kind = link.kind;
-        if link.stalled_until > self.now || self.paused(kind).is_some() || !self.reads(id, kind, to) {
+        let reads = self.reads_again_at(kind, to).is_none() && self.reads(id, kind, to);
+        if link.stalled_until > self.now || !reads {
             return;
         }
         self.ledger.tally.repeats += 1;
         self.on_frame(id, kind, to, frame, None, true);
     }
 
-    fn paused(&self, kind: Kind) -> Option<Tick> {
-        let process = match kind {
-            Kind::Slot { process } => process,
-            Kind::Data(data) => data.process?,
-            Kind::Client { .. } | Kind::Node { .. } | Kind::Zygote { .. } => return None,
-        };
+    /// Until when the process at this end stands still, if it does: what comes waits in its socket.
+    fn reads_again_at(&self, kind: Kind, to: End) -> Option<Tick> {
+        match (kind, to) {
+            (Kind::Client { head, .. } | Kind::Node { head, .. }, End::Far) => {
+                self.heads[head].standstill.until(self.now)
+            }
+            (Kind::Client { client, .. }, End::Near) => self.clients[client].standstill.until(self.now),
+            (Kind::Node { node, .. } | Kind::Zygote { node, .. }, End::Near) => {
+                self.nodes[node].standstill.until(self.now)
+            }
+            (Kind::Zygote { node, .. }, End::Far) => {
+                Some(self.nodes[node].suspended_until).filter(|until| *until > self.now)
+            }
+            (Kind::Slot { process }, End::Near) => {
+                self.nodes[self.processes[process].node].standstill.until(self.now)
+            }
+            (Kind::Data(data), End::Near) => self.clients[data.client].standstill.until(self.now),
+            (Kind::Slot { process }, End::Far) => self.paused(process),
+            (Kind::Data(data), End::Far) => self.paused(data.process?),
+        }
+    }
+
+    fn paused(&self, process: usize) -> Option<Tick> {
         Some(self.processes[process].paused_until).filter(|until| *until > self.now)
     }
 

@@ -5,6 +5,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const STEPS: u64 = 10_000;
 
+/// Seeds that failed once, and what they found.
+const KEPT: [(u64, &str); 9] = [
+    (700_203, "a group is refused, opened again and granted for ever"),
+    (700_324, "a guest is charged the calls of an earlier one of its number"),
+    (700_919, "a call of a pool ends with a lease that was given up without a word"),
+    (700_990, "a claim is dropped without a word, and its client waits for ever"),
+    (800_212, "a member of a group is given up without a word"),
+    (1_000_133, "the same, with one member"),
+    (1_004_611, "a group is withdrawn without a word while the head is lost, and granted for ever"),
+    (1_005_350, "a node that goes meets a head, which grants there what it refuses, without end"),
+    (1_006_291, "as 1004611, with a head that was started again"),
+];
+
 fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")),
@@ -44,6 +57,14 @@ fn every_seed_keeps_the_promises() {
     let tally = sweep(setting("SIM_FIRST", 1), setting("SIM_SEEDS", 200));
     println!("{tally}");
     assert_eq!(tally.missing(), Vec::<&str>::new(), "cases that were never met");
+}
+
+#[test]
+fn kept_seeds_keep_the_promises() {
+    for (seed, found) in KEPT {
+        println!("seed {seed}: {found}");
+        run(seed, STEPS);
+    }
 }
 
 #[test]

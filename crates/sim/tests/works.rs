@@ -91,3 +91,19 @@ fn it_is_stopped() {
     sim.run_for(ms(100));
     sim.finish();
 }
+
+#[test]
+fn journal_on_a_full_disk_recovers_by_itself_when_there_is_room() {
+    let (mut sim, work, _) = at_work(0);
+    sim.fill_disk(seconds(20));
+    sim.stop_work(work);
+    sim.run_for(seconds(19));
+    assert!(sim.journal_failure().is_some(), "JQ-3");
+    assert_eq!(sim.work_end(work), None, "DT-4: its end is not on disk");
+    // The database refuses everything until it was opened again, and nobody starts the head again.
+    sim.run_until("its end is on disk", |sim| sim.work_end(work).is_some());
+    assert_eq!(sim.journal_failure(), None);
+    let next = sim.submit_work(seconds(1), 0);
+    sim.run_until("the next one has ended", |sim| sim.work_end(next).is_some());
+    sim.finish();
+}

@@ -2,10 +2,11 @@
 //!
 //! * AT-1: the connection that was opened last serves, of those that have proved the lease's secret: one that only knows
 //!   the lease's name takes nothing away.
-//! * AT-2: sealing takes a thread of its own, for a moment: neither user code nor the companion waits for it.
+//! * AT-2: sealing takes a thread of its own, for a moment: neither user code nor the companion waits for it. Those that
+//!   have proved nothing are few, and make room for each other (`UN-1`, `UN-2`).
 
 use crate::runtime::{LinkInUse, Shared, State};
-use paceline_net::secure::{Secured, answer_data};
+use paceline_net::secure::{Secured, UnprovedLinks, answer_data};
 use paceline_net::signals;
 use paceline_proto::{LeaseId, LeaseSecret};
 use rustix::fd::OwnedFd;
@@ -14,8 +15,6 @@ use std::time::{Duration, Instant};
 
 /// How long the other side may take to prove what it knows.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
-/// So many may try at once.
-const MOST: usize = 16;
 pub(crate) const STACK: usize = 1 << 20;
 
 /// Connections in the order they came.
@@ -24,7 +23,8 @@ pub(crate) struct Attaching {
     came: u64,
     /// The last one that serves, or is void together with all before it.
     settled: u64,
-    sealing: usize,
+    /// Of the slot's own lease and of its guests'.
+    pub(crate) unproved: UnprovedLinks,
 }
 
 impl Attaching {
@@ -41,18 +41,6 @@ impl Attaching {
             self.settled = number;
         }
         latest
-    }
-
-    pub(crate) fn may_seal(&self) -> bool {
-        self.sealing < MOST
-    }
-
-    pub(crate) fn seals(&mut self) {
-        self.sealing += 1;
-    }
-
-    pub(crate) fn sealed(&mut self) {
-        self.sealing -= 1;
     }
 
     /// The lease is over, and with it whatever was opened for it.
@@ -72,16 +60,14 @@ pub(crate) fn on_attach(
     state.attaching.came += 1;
     let number = state.attaching.came;
     let Some(secret) = secret else { return serve(shared, state, lease, number, connection.into()) };
-    if state.attaching.sealing >= MOST {
-        return;
-    }
+    let Ok(place) = state.attaching.unproved.admit(&connection, lease) else { return };
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name("paceline-seal".into()).stack_size(STACK);
-    let started = thread.spawn(move || {
+    let _ = thread.spawn(move || {
         signals::block_all();
         let sealed = answer_data(connection, &secret, Instant::now() + LIMIT);
+        drop(place);
         let mut state = shared.state.lock();
-        state.attaching.sealing -= 1;
         if let Ok(sealed) = sealed
             && number > state.attaching.settled
         {
@@ -91,7 +77,6 @@ pub(crate) fn on_attach(
             shared.companion_wake.wake();
         }
     });
-    state.attaching.sealing += usize::from(started.is_ok());
 }
 
 fn serve(shared: &Arc<Shared>, state: &mut State, lease: LeaseId, number: u64, connection: Secured) {

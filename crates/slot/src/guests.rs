@@ -277,23 +277,21 @@ pub(crate) fn on_guest(
     secret: Option<LeaseSecret>,
 ) {
     if state.guest(lease).is_none() {
-        shared.page.reset_guest(number);
+        shared.page.reset_guest(number, lease);
         let attaching = Attaching::default();
         state.guests.push(Guest { lease, number, core: Slot::default(), link: None, attaching });
     }
     let Some(guest) = state.guest(lease) else { return };
     let came = guest.attaching.next();
     let Some(secret) = secret else { return serve(shared, state, lease, came, connection.into()) };
-    if !state.attaching.may_seal() {
-        return;
-    }
+    let Ok(place) = state.attaching.unproved.admit(&connection, lease) else { return };
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name("paceline-seal".into()).stack_size(crate::attaching::STACK);
-    let started = thread.spawn(move || {
+    let _ = thread.spawn(move || {
         signals::block_all();
         let sealed = answer_data(connection, &secret, Instant::now() + crate::attaching::LIMIT);
+        drop(place);
         let mut state = shared.state.lock();
-        state.attaching.sealed();
         if let Ok(sealed) = sealed {
             serve(&shared, &mut state, lease, came, sealed);
             drop(state);
@@ -301,9 +299,6 @@ pub(crate) fn on_guest(
             shared.companion_wake.wake();
         }
     });
-    if started.is_ok() {
-        state.attaching.seals();
-    }
 }
 
 fn serve(shared: &Arc<Shared>, state: &mut State, lease: LeaseId, came: u64, connection: Secured) {

@@ -8,6 +8,8 @@
 mod attaching;
 mod becoming;
 mod companion;
+mod deadlines;
+mod directory;
 mod guests;
 mod interrupts;
 mod nesting;
@@ -15,9 +17,9 @@ mod overlap;
 mod runtime;
 pub mod zygote;
 
+pub use directory::create as private_directory;
 pub use nesting::Wait;
 pub use overlap::Deferred;
-pub use paceline_net::private::create as private_directory;
 pub use runtime::{Next, Runtime};
 
 use std::sync::atomic::{AtomicBool, Ordering};

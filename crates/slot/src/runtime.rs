@@ -105,6 +105,8 @@ pub(crate) struct State {
     /// User code runs.
     pub busy: bool,
     pub interrupt: Option<Interrupt>,
+    /// The reply to the call that runs leaves before another call begins.
+    pub at_most_once: bool,
     /// When the call that runs has had its time.
     pub deadline: Option<u64>,
     /// Calls that go on beside it.
@@ -186,6 +188,7 @@ impl State {
             detaching: None,
             busy: false,
             interrupt: None,
+            at_most_once: false,
             deadline: None,
             overlap: Overlap::default(),
             began: 0,
@@ -394,6 +397,7 @@ impl Runtime {
         state.busy = true;
         state.began = now;
         state.caller = Some(caller);
+        state.at_most_once = call.at_most_once;
         match caller.guest {
             0 => self.shared.page.begin(call.seq, now),
             guest => self.shared.page.begin_guest(guest, call.seq, now),
@@ -427,7 +431,7 @@ impl Runtime {
         if let Some(lease) = state.detaching.take() {
             companion::say_detached(&self.shared, lease);
         }
-        if state.link.as_ref().is_some_and(|in_use| in_use.is_due(now)) {
+        if state.link.as_ref().is_some_and(|in_use| state.at_most_once || in_use.is_due(now)) {
             state.flush(now);
         } else if !state.guests.is_empty() {
             state.flush_due_guests(now);

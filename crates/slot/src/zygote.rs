@@ -7,15 +7,19 @@
 //! * ZY-1: a slot's end is reported after its process group was killed, and with it whatever the slot left behind.
 //! * ZY-2: when the node is gone, so is everything: every slot, its group, its leftovers, and then the zygote.
 //! * ZY-3: single-threaded, and nothing of one slot is open in another.
+//! * ZY-4: a slot that must exist once is killed when its time has come, whether or not the node says a word.
 //!
 //! Each slot is a subreaper of its own: what its children leave behind becomes its child, and, when it dies, the
 //! zygote's. So a child of the zygote that is not a slot is always left over from one that is dead.
 
+use crate::deadlines::Deadlines;
+use crate::directory;
 use paceline_net::cgroup;
 use paceline_net::control::{Inbox, Outbox};
+use paceline_net::private::Reserved;
 use paceline_net::reap::{Reaped, first_dead, next_stopped, reap};
 use paceline_net::signalfd::Signals;
-use paceline_net::{poll, private, signals};
+use paceline_net::{poll, signals};
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
 use paceline_proto::{DeathCause, SlotId};
 use rustix::event::{PollFd, PollFlags};
@@ -43,8 +47,15 @@ pub struct Zygote {
     /// The node's process; none if it was gone before we looked.
     peer: Option<OwnedFd>,
     peer_pid: Pid,
-    slots: HashMap<Pid, SlotId>,
+    slots: HashMap<Pid, Slot>,
+    deadlines: Deadlines,
     pid: Pid,
+}
+
+/// A slot that lives.
+struct Slot {
+    id: SlotId,
+    directory: Reserved,
 }
 
 /// What the zygote is to do.
@@ -63,6 +74,7 @@ pub struct Birth {
     stdout: OwnedFd,
     stderr: OwnedFd,
     page: OwnedFd,
+    directory: Reserved,
 }
 
 enum Waited {
@@ -93,6 +105,7 @@ impl Zygote {
             peer,
             peer_pid,
             slots: HashMap::new(),
+            deadlines: Deadlines::new()?,
             pid,
         };
         zygote.say(&ZygoteToNode::Hello);
@@ -110,9 +123,14 @@ impl Zygote {
                     _ => {}
                 }
             }
+            self.kill_due();
             match self.inbox.next() {
+                Ok(Some((NodeToZygote::KillAt { slots }, _))) => {
+                    self.deadlines.set(slots);
+                    continue;
+                }
                 Ok(Some((NodeToZygote::Fork { slot }, descriptors))) => {
-                    return Ok(Wanted::Fork(birth(slot, descriptors)));
+                    return Ok(Wanted::Fork(birth(slot, descriptors, Reserved::draw()?)));
                 }
                 Ok(Some((NodeToZygote::Exit, _))) | Err(_) => return self.end(),
                 Ok(None) => {}
@@ -138,6 +156,7 @@ impl Zygote {
             PollFd::new(&self.node, interest),
             PollFd::new(&self.signals, PollFlags::IN),
             PollFd::new(peer, PollFlags::IN),
+            PollFd::new(&self.deadlines, PollFlags::IN),
         ];
         let something = poll::wait(&mut sources, time)?;
         let orphaned = !sources[2].revents().is_empty();
@@ -154,7 +173,7 @@ impl Zygote {
         let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
         // The child does the same. Whoever comes second is told off, which does not matter.
         let _ = setpgid(Some(process), Some(process));
-        self.slots.insert(process, birth.slot);
+        self.slots.insert(process, Slot { id: birth.slot, directory: birth.directory.clone() });
         self.say(&ZygoteToNode::Forked { slot: birth.slot, pid });
         Ok(())
     }
@@ -174,7 +193,7 @@ impl Zygote {
             self.on_exit(pid, cause, peak);
         }
         while let Some((pid, signal)) = next_stopped() {
-            let Some(&slot) = self.slots.get(&pid) else { continue };
+            let Some(&Slot { id: slot, .. }) = self.slots.get(&pid) else { continue };
             self.say(&match signal {
                 Some(signal) => ZygoteToNode::Stopped { slot, signal },
                 None => ZygoteToNode::Continued { slot },
@@ -184,11 +203,23 @@ impl Zygote {
     }
 
     fn on_exit(&mut self, pid: Pid, cause: DeathCause, peak: u64) {
-        if let Some(slot) = self.slots.remove(&pid) {
+        if let Some(Slot { id: slot, directory }) = self.slots.remove(&pid) {
+            self.deadlines.forget(slot);
             self.kill_leftovers();
             let pid = pid.as_raw_nonzero().get() as u32;
-            private::remove(pid);
+            directory.remove();
             self.say(&ZygoteToNode::Exited { slot, pid, cause, peak });
+        }
+    }
+
+    /// ZY-4. What they leave behind goes with them (ZY-1).
+    fn kill_due(&mut self) {
+        for slot in self.deadlines.due() {
+            let pids = self.slots.iter().filter(|(_, other)| other.id == slot);
+            for (&pid, _) in pids {
+                let _ = kill_process_group(pid, Signal::KILL);
+                let _ = kill_process(pid, Signal::KILL);
+            }
         }
     }
 
@@ -241,8 +272,9 @@ impl Birth {
     /// In the child, first of all: stop being the zygote. Its descriptors close, signals arrive again, output goes to
     /// the node. Gives the slot's id, its control socket and its page.
     pub fn become_slot(self, zygote: Zygote) -> io::Result<(SlotId, OwnedFd, OwnedFd)> {
-        let Zygote { signals, node, inbox, outbox, peer, slots, pid: parent, peer_pid: _ } = zygote;
-        drop((node, inbox, outbox, peer, slots));
+        let Zygote { signals, node, inbox, outbox, peer, slots, deadlines, pid: parent, peer_pid: _ } =
+            zygote;
+        drop((node, inbox, outbox, peer, slots, deadlines));
         // The parent does the same. Whoever comes second is told off, which does not matter.
         let _ = setpgid(None, None);
         set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -255,6 +287,7 @@ impl Birth {
         // If memory runs out, rather a slot than what surrounds it. Where that is not allowed, so be it.
         let _ = std::fs::write("/proc/self/oom_score_adj", "800");
         signals.release();
+        directory::set(self.directory);
         Ok((self.slot, self.control, self.page))
     }
 }
@@ -270,10 +303,10 @@ fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
     Ok(moved)
 }
 
-fn birth(slot: SlotId, descriptors: Vec<OwnedFd>) -> Birth {
+fn birth(slot: SlotId, descriptors: Vec<OwnedFd>, directory: Reserved) -> Birth {
     let [control, stdout, stderr, page] =
         <[OwnedFd; 4]>::try_from(descriptors).expect("the inbox gives a fork its four descriptors");
-    Birth { slot, control, stdout, stderr, page }
+    Birth { slot, control, stdout, stderr, page, directory }
 }
 
 /// The children of this process, whichever of its threads the kernel gave them to. A kernel that does not tell keeps

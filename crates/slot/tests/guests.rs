@@ -62,6 +62,7 @@ impl Client {
             seq: Seq(seq),
             task: TaskId(seq),
             attempt: 1,
+            at_most_once: false,
             function: FunctionId(1),
             timeout: Duration::ZERO,
             payload: payload.clone(),
@@ -173,7 +174,7 @@ fn the_page_tells_whose_call_ran() {
         (None, Seq(1)),
         "GS-3: its own caller's have ended"
     );
-    assert_eq!(node.page.guests(), [(5, Some(Seq(2)), Seq(1))], "GS-3");
+    assert_eq!(node.page.guests(), [(LeaseId(105), Some(Seq(2)), Seq(1))], "GS-3");
 }
 
 #[test]
@@ -195,5 +196,5 @@ fn a_guest_that_leaves_or_speaks_nonsense_disturbs_nobody() {
     let mut third = node.client(1);
     third.run([1]);
     assert_eq!(claim(&runtime, None), (101, Seq(1)));
-    assert_eq!(node.page.guests(), [(1, Some(Seq(1)), Seq(0))]);
+    assert_eq!(node.page.guests(), [(LeaseId(101), Some(Seq(1)), Seq(0))]);
 }

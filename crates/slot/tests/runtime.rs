@@ -81,6 +81,7 @@ fn run_with(calls: impl IntoIterator<Item = u64>, payload: Bytes) -> ToSlot {
         seq: Seq(seq),
         task: TaskId(seq),
         attempt: 1,
+        at_most_once: false,
         function: FunctionId(1),
         timeout: Duration::ZERO,
         payload: payload.clone(),
@@ -134,6 +135,22 @@ fn a_call_that_comes_and_is_withdrawn_in_one_breath_is_answered() {
     assert_eq!(statuses(&client.replies()), [(1, Status::Withdrawn)]);
     client.send(&run([2]));
     assert_eq!(main.join().unwrap().seq, Seq(2));
+}
+
+#[test]
+fn reply_to_a_call_at_most_once_leaves_before_the_next_call_begins() {
+    let (runtime, mut client) = start(None);
+    let ToSlot::Run { acked, calls } = run(1..=20) else { unreachable!() };
+    let calls = calls.into_iter().map(|call| Call { at_most_once: true, ..call }).collect();
+    client.send(&ToSlot::Run { acked, calls });
+    let mut call = claim(&runtime, None);
+    while call.seq < Seq(20) {
+        let finished = call.seq;
+        call = claim(&runtime, done(&call));
+        // The companion could send it as well, a little later.
+        assert_ne!(client.link.receive().unwrap(), Received::Nothing, "{finished:?}");
+        assert_eq!(statuses(&client.replies()), [(finished.0, Status::Value)]);
+    }
 }
 
 #[test]

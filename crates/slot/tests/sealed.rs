@@ -61,8 +61,15 @@ fn client(address: &Address, replies: u64) -> Link {
 /// Have one call answered over this link.
 fn call(link: &mut Link, runtime: &Runtime, seq: u64) {
     let (function, timeout, payload) = (FunctionId(1), Duration::ZERO, Bytes::from(vec![5; 3 << 20]));
-    let call =
-        Call { seq: Seq(seq), task: TaskId(seq), attempt: 1, function, timeout, payload: payload.clone() };
+    let call = Call {
+        seq: Seq(seq),
+        task: TaskId(seq),
+        attempt: 1,
+        at_most_once: false,
+        function,
+        timeout,
+        payload: payload.clone(),
+    };
     let main = {
         let runtime = runtime.clone();
         std::thread::spawn(move || {

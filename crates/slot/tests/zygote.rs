@@ -3,7 +3,7 @@
 mod player;
 
 use paceline_net::control::{Inbox, Outbox};
-use paceline_net::{Page, fds, poll};
+use paceline_net::{Page, clock, fds, poll};
 use paceline_proto::control::{NodeToSlot, NodeToZygote, SlotToNode, ZygoteToNode};
 use paceline_proto::{DeathCause, LeaseId, SlotId};
 use rustix::event::{PollFd, PollFlags};
@@ -259,4 +259,30 @@ fn ctrl_c_is_not_the_zygotes_business() {
     nursery.fork(2);
     nursery.pid_of(2);
     test_kill_process(zygote).unwrap();
+}
+
+#[test]
+fn slot_whose_time_has_come_is_killed_without_a_word_of_the_node() {
+    let mut nursery = Nursery::start();
+    let mut slots = [nursery.fork(1), nursery.fork(2), nursery.fork(3)];
+    let pids = [nursery.pid_of(1), nursery.pid_of(2), nursery.pid_of(3)];
+    slots.iter_mut().for_each(|slot| assert!(matches!(slot.next(), SlotToNode::Ready { .. })));
+    let mut data = slots[0].attach();
+    let started = ask(&mut data, "children");
+    let kill_at = |nursery: &Nursery, slots: Vec<(SlotId, u64)>| {
+        let mut outbox = Outbox::default();
+        outbox.push(&NodeToZygote::KillAt { slots }, Vec::new());
+        outbox.flush(&nursery.link).unwrap();
+    };
+    let soon = clock::now() + 200_000_000;
+    kill_at(&nursery, vec![(SlotId(1), soon), (SlotId(2), soon)]);
+    // The head has been heard meanwhile, of which one of them profits.
+    kill_at(&nursery, vec![(SlotId(2), soon + 3_600_000_000_000)]);
+    nursery.assert_exited(1, pids[0], DeathCause::Signal(9));
+    assert!(clock::now() >= soon, "ZY-4: not before");
+    started.split(' ').for_each(|pid| assert_goes(pid.parse().unwrap(), "what the slot started"));
+    for at in [1, 2] {
+        assert_eq!(ask(&mut slots[at].attach(), "echo fine"), "fine", "ZY-4: no other slot is");
+        assert!(!is_gone(pids[at]));
+    }
 }

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+# Of its own accord a decompressor of lzma takes the memory that the bytes ask for, up to 4 GiB. Level 9 needs 65 MiB.
+LZMA_MEMORY_LIMIT = 128 << 20
+
 NAMES = ("zlib", "bz2", "lzma", "lz4", "zstd")
 
 # Where each is looked for, in turn, and what to install if it is nowhere.
@@ -77,6 +80,14 @@ def _all_of(reader: Any, data: memoryview, most: int) -> bytes:
     return made
 
 
+def _in_pieces(reader: Any, most: int) -> bytearray:
+    """All that a reader gives, up to so many bytes. Asked for them at once, it makes room for all of them first."""
+    made = bytearray()
+    while len(made) < most and (piece := reader.read(min(most - len(made), 1 << 20))):
+        made += piece
+    return made
+
+
 # Quick rather than small where nobody asks for a level: compressing is to keep up with the data.
 _COMPRESS: dict[str, Callable[[Any, memoryview, int | None], bytes]] = {
     "zlib": lambda module, data, level: module.compress(data, 1 if level is None else level),
@@ -87,11 +98,11 @@ _COMPRESS: dict[str, Callable[[Any, memoryview, int | None], bytes]] = {
     "zstandard": lambda module, data, level: module.ZstdCompressor(3 if level is None else level).compress(data),
 }
 
-_DECOMPRESS: dict[str, Callable[[Any, memoryview, int], bytes]] = {
+_DECOMPRESS: dict[str, Callable[[Any, memoryview, int], bytes | bytearray]] = {
     "zlib": lambda module, data, most: _all_of(module.decompressobj(), data, most),
     "bz2": lambda module, data, most: _all_of(module.BZ2Decompressor(), data, most),
-    "lzma": lambda module, data, most: _all_of(module.LZMADecompressor(), data, most),
+    "lzma": lambda module, data, most: _all_of(module.LZMADecompressor(memlimit=LZMA_MEMORY_LIMIT), data, most),
     "lz4.frame": lambda module, data, most: _all_of(module.LZ4FrameDecompressor(), data, most),
     "compression.zstd": lambda module, data, most: _all_of(module.ZstdDecompressor(), data, most),
-    "zstandard": lambda module, data, most: module.ZstdDecompressor().stream_reader(data).read(most),
+    "zstandard": lambda module, data, most: _in_pieces(module.ZstdDecompressor().stream_reader(data), most),
 }

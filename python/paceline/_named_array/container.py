@@ -6,6 +6,7 @@ multiple of 64 bytes, so that arrays can be used where they are.
 
 * CN-1: nothing of a buffer is used before its length and its check sum are right.
 * CN-2: whatever the bytes are, reading them gives the buffers or raises an `EncodingError`.
+* CN-3: what is compressed is refused before it is unpacked if all of it claims to be larger than is allowed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import struct
 import zlib
 
 from paceline._named_array import arrays, codecs
-from paceline.errors import DamagedData, UnknownEncoding
+from paceline.errors import DamagedData, EncodingError, UnknownEncoding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 MAGIC = b"PLNA"
 VERSION = 1
 ALIGNMENT = 64
+
+# Unless the caller says otherwise, compressed bytes may become this many times as many, or this many if that is more.
+MAX_EXPANSION = 64
+MAX_UNPACKED_BYTES = 1 << 30
 
 _HEAD = struct.Struct("<4sBxxxII")
 
@@ -70,7 +75,7 @@ def join(frames: Sequence[Buffer]) -> bytes:
 class Packed:
     """What `pack` or `join` has made, with nothing of it read but the head."""
 
-    def __init__(self, data: Buffer | Iterable[Buffer]) -> None:
+    def __init__(self, data: Buffer | Iterable[Buffer], max_bytes: int | None = None) -> None:
         parts: Any = data
         try:
             frames = [memoryview(parts).cast("B")]
@@ -84,16 +89,28 @@ class Packed:
         try:
             self.encoding: str = self.header["encoding"]
             for length, size, way, check in self.header["buffers"]:
-                if not _is_size(length) or not _is_size(size) or not (check is None or _is_size(check)):
+                if not is_size(length) or not is_size(size) or not (check is None or is_size(check)):
                     raise ValueError("sizes are whole numbers")
                 if way is None and size != length:
                     raise ValueError("a buffer has two sizes")
                 self._buffers.append((length, size, way, check))
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedData(f"the head of a named array does not say what it should: {error!r}") from error
+        self._check_claims(frames, max_bytes)
         self._frames = self._split(frames[0], end) if len(frames) == 1 else frames[1:]
         if len(self._frames) != len(self._buffers):
             raise DamagedData(f"a named array has {len(self._buffers)} buffers, and {len(self._frames)} are here")
+
+    def _check_claims(self, frames: list[memoryview], max_bytes: int | None) -> None:
+        """CN-3"""
+        claimed = sum(size for _, size, way, _ in self._buffers if way is not None)
+        if max_bytes is None:
+            max_bytes = max(MAX_UNPACKED_BYTES, MAX_EXPANSION * sum(map(len, frames)))
+        if claimed > max_bytes:
+            raise EncodingError(
+                f"a compressed named array says that it has {claimed} bytes, and {max_bytes} are allowed",
+                hint="loads(..., max_bytes=...) allows more, if you trust whoever made it",
+            )
 
     def _split(self, whole: memoryview, at: int) -> list[memoryview]:
         frames = []
@@ -148,5 +165,5 @@ def _header(frame: memoryview) -> tuple[dict[str, Any], int]:
     return header, end
 
 
-def _is_size(value: object) -> bool:
+def is_size(value: object) -> bool:
     return type(value) is int and value >= 0

@@ -6,17 +6,20 @@ Two encodings, each with any way to compress: `raw` has every array as it is in 
 * EN-1: nothing is unpickled unless the bytes say that they are a pickle, and the caller allows it.
 * EN-2: `raw` keeps everything or refuses: types, shapes, the order in memory, metadata.
 * EN-3: whatever the bytes are, reading them gives a structure or raises an `EncodingError`.
+* EN-4: reading takes time and memory in proportion to the bytes that are here, and at most `max_bytes` for what was
+  compressed: no size, shape or nesting that is only claimed is acted upon.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import math
 import pickle
 from importlib import import_module
 
 from paceline._named_array import arrays, codecs
-from paceline._named_array.container import Packed, pack
+from paceline._named_array.container import Packed, is_size, pack
 from paceline._named_array.structure import NamedArray, field_of, make
 from paceline.errors import DamagedData, EncodingError, PickleRefused, UnknownEncoding
 
@@ -28,6 +31,16 @@ if TYPE_CHECKING:
     from paceline._named_array.container import Buffer
 
     S = TypeVar("S", bound=NamedArray)
+
+# Structures within structures, and lists and dicts within metadata. Deeper ones would run into Python's own limit when
+# they are compared or printed, and how deep that is depends on who calls.
+MAX_NESTING = 100
+# As many dimensions as an array of numpy's can have.
+MAX_DIMENSIONS = 64
+# The name of a type is parsed, which takes many times its length in memory.
+MAX_TYPE_LENGTH = 64 << 10
+# Values without bytes, such as empty text: nothing that is here bounds how many are claimed.
+MAX_EMPTY_VALUES = 1 << 20
 
 
 def encode(
@@ -55,8 +68,10 @@ def encode(
     return pack(header, buffers, ways, level=level, checksum=checksum)
 
 
-def decode(kind: type[S], data: Buffer | Iterable[Buffer], *, allow_pickle: bool, copy: bool) -> S:
-    packed = Packed(data)
+def decode(
+    kind: type[S], data: Buffer | Iterable[Buffer], *, allow_pickle: bool, copy: bool, max_bytes: int | None
+) -> S:
+    packed = Packed(data, max_bytes)
     base = str(packed.encoding).partition("+")[0]
     if base == "pickle":
         if not allow_pickle:
@@ -130,8 +145,12 @@ def _unpickled(buffers: list[bytearray | memoryview]) -> NamedArray:
 # raw
 
 
-def _described(structure: NamedArray, path: str = "") -> tuple[dict[str, Any], dict[str, memoryview]]:
+def _described(
+    structure: NamedArray, path: str = "", depth: int = MAX_NESTING
+) -> tuple[dict[str, Any], dict[str, memoryview]]:
     """The structure as JSON can tell it, and the memory of each array by its path, in order."""
+    if not depth:
+        raise EncodingError(f"structures are nested more than {MAX_NESTING} deep: {path[:40]}...", hint=_USE_PICKLE)
     fields: list[list[Any]] = []
     leaves: dict[str, memoryview] = {}
     for name, field in structure.items():
@@ -139,7 +158,7 @@ def _described(structure: NamedArray, path: str = "") -> tuple[dict[str, Any], d
         if field is None:
             fields.append([name, None])
         elif isinstance(field, NamedArray):
-            nested, inner = _described(field, f"{here}.")
+            nested, inner = _described(field, f"{here}.", depth - 1)
             fields.append([name, nested])
             leaves |= inner
         else:
@@ -154,13 +173,32 @@ def _described(structure: NamedArray, path: str = "") -> tuple[dict[str, Any], d
 def _plain(metadata: dict[str, Any], path: str) -> dict[str, Any]:
     """EN-2: JSON makes lists of tuples and text of keys, and does not say so."""
     try:
-        if repr(json.loads(json.dumps(metadata))) == repr(metadata):
+        if _is_deep(metadata):
+            why = f"it is nested more than {MAX_NESTING} deep"
+        elif repr(json.loads(json.dumps(metadata))) == repr(metadata):
             return metadata
-        why = "JSON would change it"
+        else:
+            why = "JSON would change it"
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error)
     where = f" of {path.removesuffix('.')!r}" if path else ""
     raise EncodingError(f"the metadata{where} cannot be written raw: {why}", hint=_USE_PICKLE)
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether containers are nested deeper than `MAX_NESTING`. A value that contains itself is."""
+    level = [value]
+    for _ in range(MAX_NESTING + 1):
+        level = [
+            item
+            for each in level
+            if isinstance(each, dict | list)
+            for item in (each.values() if isinstance(each, dict) else each)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 _USE_PICKLE = "use the encoding pickle, or pickle+zlib, for what is more than arrays of numbers and text"
@@ -175,7 +213,7 @@ def _array(array: Any, path: str) -> tuple[dict[str, Any], memoryview]:
         raise EncodingError(f"field {path!r} cannot be written raw: it is a {type(array).__name__}", hint=_USE_PICKLE)
     dtype = array.dtype
     told["type"] = dtype.str if dtype.names is None else repr(dtype.descr)
-    if dtype.hasobject or _dtype(told["type"]) != dtype:
+    if dtype.hasobject or not _is_kept(dtype, told["type"]) or (not dtype.itemsize and array.size > MAX_EMPTY_VALUES):
         raise EncodingError(f"field {path!r} cannot be written raw: its values are {dtype}", hint=_USE_PICKLE)
     told["shape"] = list(array.shape)
     if array.flags.f_contiguous and not array.flags.c_contiguous:
@@ -187,8 +225,18 @@ def _array(array: Any, path: str) -> tuple[dict[str, Any], memoryview]:
     return told, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
+def _is_kept(dtype: Any, text: str) -> bool:
+    """Whether a type is told by this text."""
+    try:
+        return bool(_dtype(text) == dtype)
+    except (TypeError, ValueError):
+        return False
+
+
 def _dtype(text: str) -> Any:
     np: Any = arrays.numpy()
+    if len(text) > MAX_TYPE_LENGTH:
+        raise ValueError(f"the name of a type has {len(text)} characters")
     if text.startswith("["):
         return import_module("numpy.lib.format").descr_to_dtype(ast.literal_eval(text))
     return np.dtype(text)
@@ -207,31 +255,38 @@ def _read(described: Any, buffers: list[bytearray | memoryview]) -> NamedArray:
     return found
 
 
-def _structure(described: dict[str, Any], left: Any) -> NamedArray:
+def _structure(described: dict[str, Any], left: Any, depth: int = MAX_NESTING) -> NamedArray:
+    if not depth:
+        raise DamagedData(f"a named array is nested more than {MAX_NESTING} deep")
     fields: dict[str, Any] = {}
     for name, told in described["fields"]:
-        if not isinstance(name, str) or name in fields:
+        if not isinstance(name, str) or not name or "." in name or name in fields:
             raise ValueError(f"a field of the name {name!r}")
         if told is None:
             fields[name] = None
         elif "fields" in told:
-            fields[name] = _structure(told, left)
+            fields[name] = _structure(told, left, depth - 1)
         else:
             fields[name] = _array_of(told, next(left))
-    return make(NamedArray, fields, dict(described.get("metadata", {})))
+    metadata = described.get("metadata", {})
+    if not isinstance(metadata, dict) or _is_deep(metadata):
+        raise ValueError(f"metadata that is no dict, or is nested more than {MAX_NESTING} deep")
+    return make(NamedArray, fields, metadata)
 
 
 def _array_of(told: dict[str, Any], buffer: bytearray | memoryview) -> Any:
     np: Any = arrays.numpy()
     dtype, shape = _dtype(told["type"]), tuple(told["shape"])
-    if dtype.hasobject or any(length < 0 for length in shape):
-        raise ValueError(f"an array of {dtype} of shape {shape}")
+    if dtype.hasobject or dtype.subdtype is not None or len(shape) > MAX_DIMENSIONS or not all(map(is_size, shape)):
+        raise ValueError(f"an array of {dtype} of {len(shape)} dimensions")
+    # EN-4: numpy makes room for whatever a shape claims.
+    count = math.prod(shape)
+    if count * dtype.itemsize != len(buffer) or (not dtype.itemsize and count > MAX_EMPTY_VALUES):
+        raise ValueError("an array and its memory differ in size")
     backwards = told.get("order") == "F"
     stored = shape[::-1] if backwards else shape
-    flat = np.frombuffer(buffer, dtype) if len(buffer) else np.empty(stored, dtype)
-    array = flat.reshape(stored)
-    if array.nbytes != len(buffer):
-        raise ValueError("an array and its memory differ in size")
+    # Not by np.empty, which makes text of no length one character long.
+    array = np.frombuffer(buffer, dtype).reshape(stored) if len(buffer) else np.ndarray(stored, dtype)
     if backwards:
         array = array.T
     if "torch" not in told:

@@ -64,12 +64,20 @@ class Passing(Functions):
         return join(self.frames(encoding, level=level, only=only, skip=skip, checksum=checksum))
 
     @classmethod
-    def loads(cls, data: Buffer | Iterable[Buffer], *, allow_pickle: bool = False, copy: bool = True) -> Self:
+    def loads(
+        cls,
+        data: Buffer | Iterable[Buffer],
+        *,
+        allow_pickle: bool = False,
+        copy: bool = True,
+        max_bytes: int | None = None,
+    ) -> Self:
         """The structure of bytes from `dumps`, or of the parts from `frames`, whatever the encoding.
 
         Nothing is unpickled unless you allow it: pickle runs code, so allow it only for bytes of somebody you trust.
         Without `copy` the arrays are the memory that you give, where it is not compressed, and cannot be written to if
-        that cannot.
+        that cannot. What is compressed may become `max_bytes` in all; by default 1 GiB, or 64 times as much as is given
+        if that is more.
 
         >>> from paceline import NamedArray
         >>> NamedArray.loads(NamedArray(a=[1, 2]).dumps("lzma"))
@@ -78,5 +86,5 @@ class Passing(Functions):
         from paceline._named_array.encoding import decode
 
         kind: Any = cls
-        made: Self = decode(kind, data, allow_pickle=allow_pickle, copy=copy)
+        made: Self = decode(kind, data, allow_pickle=allow_pickle, copy=copy, max_bytes=max_bytes)
         return made

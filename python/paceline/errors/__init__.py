@@ -12,7 +12,14 @@ from __future__ import annotations
 from paceline.errors._actors import ActorDied, ActorRefused, ActorUnavailable, HistoryFull, NoSuchActor
 from paceline.errors._base import PacelineError
 from paceline.errors._base import _restore as _restore
-from paceline.errors._cluster import ClusterClosed, ClusterStopped, ConnectionFailed, HeadLost, NotConnected
+from paceline.errors._cluster import (
+    ClusterClosed,
+    ClusterStopped,
+    ConnectionFailed,
+    HeadLost,
+    LimitReached,
+    NotConnected,
+)
 from paceline.errors._encodings import DamagedData, EncodingError, PickleRefused, UnknownEncoding
 from paceline.errors._ends import GroupLost, NodeLost, OutOfMemory, PoisonTask, PoolBroken, SlotDied, TaskTimeout
 from paceline.errors._files import FilesNotDelivered, NoSuchFiles
@@ -45,6 +52,7 @@ __all__ = [
     "GroupLost",
     "HeadLost",
     "HistoryFull",
+    "LimitReached",
     "NestingTooDeep",
     "NoResources",
     "NoSuchActor",

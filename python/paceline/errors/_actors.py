@@ -66,8 +66,9 @@ class ActorUnavailable(PacelineError):
     def __init__(self, *, task: int = 0, function: str = "", why: str = "") -> None:
         self.task = task
         self.function = function
+        call = task_name(task, function) if task or not function else function
         super().__init__(
-            f"{task_name(task, function)} did not run: its actor cannot be reached{f', for {why}' if why else ''}",
+            f"{call} did not run: its actor cannot be reached{f', for {why}' if why else ''}",
             hint="try again in a while",
         )
 
@@ -82,14 +83,15 @@ class ActorRefused(PacelineError, ValueError):
 
 
 class NoSuchActor(PacelineError, LookupError):
-    """No actor of this name is in the cluster."""
+    """No actor of this name is in the cluster. `gone` says what became of the last one, if that is known."""
 
     code = "no-such-actor"
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", gone: str = "") -> None:
         self.name = name
+        self.gone = gone
         super().__init__(
-            f"there is no actor of the name {name!r} in this cluster",
+            f"there is no actor of the name {name!r} in this cluster" + (f" any more: {gone}" if gone else ""),
             hint="Class.options(name=...)(...) makes one; it ends with its owner, unless it is detached=True",
         )
 

@@ -44,6 +44,20 @@ class ClusterStopped(ClusterClosed):
         )
 
 
+class LimitReached(PacelineError):
+    """A limit of the cluster kept the task from running. `why` says which; limits are settings of head and nodes."""
+
+    code = "limit-reached"
+    hint = "use fewer at a time, or start the cluster with a higher limit (docs/cli.md lists them)"
+
+    def __init__(self, why: str = "a limit was reached", *, task: int = 0, function: str = "") -> None:
+        self.why = why
+        self.task = task
+        self.function = function
+        did_not_run = f"{task_name(task, function)} did not run: " if task or function else ""
+        super().__init__(f"{did_not_run}{why}")
+
+
 class ConnectionFailed(PacelineError, ConnectionError):
     """A cluster could not be reached, or did not let this program in. `address` is where it was looked for."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 
 from lab.host import Host
 from lab.namespaces import inside_network_of
@@ -29,7 +30,11 @@ class Capture:
         self._reader = threading.Thread(target=self._read, daemon=True)
 
     def _read(self) -> None:
-        while True:
+        # What was sent before the end is read; traffic that goes on is not waited for.
+        until = float("inf")
+        while time.monotonic() < until:
+            if self._ending.is_set():
+                until = min(until, time.monotonic() + 1)
             try:
                 self.frames.append(self._socket.recv(1 << 17))
             except TimeoutError:

@@ -1,17 +1,19 @@
-"""A slow network: a switch in user space that hands on every frame after a fixed time.
+"""A slow network: a switch in user space that hands on every frame after a while, or loses it.
 
 It works where the kernel has no netem. Every host has a TAP device whose other end is this process, so the hosts'
 kernels cut and check-sum packets themselves, as for a real card. Frames go to the host whose address they name, all
-others to everybody else; their order never changes.
+others to everybody else; their order changes only when the delay becomes shorter.
 
 This file is both the class that tests use and, started as a program, the switch.
 """
 
 from __future__ import annotations
 
-import collections
 import fcntl
+import heapq
+import json
 import os
+import random
 import selectors
 import socket
 import struct
@@ -30,14 +32,18 @@ def tap(name: str) -> int:
 
 
 class Switch:
-    """Frames under way, oldest first: with one delay for all they leave in the order they came."""
+    """Frames under way, each with the time when it is due; ports are numbered from 0 in the order of their arrival."""
 
     def __init__(self, control: socket.socket, delay: float) -> None:
         self.control = control
         self.delay = delay
+        self.percent = 0
+        self.dropped: set[tuple[int, int]] = set()
         self.ports: list[int] = []
+        self.number: dict[int, int] = {}
         self.learned: dict[bytes, int] = {}
-        self.under_way: collections.deque[tuple[float, int, bytes]] = collections.deque()
+        self.under_way: list[tuple[float, int, int, bytes]] = []
+        self.taken = 0
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
 
@@ -53,11 +59,19 @@ class Switch:
                     return
 
     def _on_control(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self.control, 1, 16)
+        """A new port comes as a descriptor; faults come as what the switch does from now on."""
+        data, descriptors, _, _ = socket.recv_fds(self.control, 65536, 16)
         for descriptor in descriptors:
             os.set_blocking(descriptor, False)
+            self.number[descriptor] = len(self.number)
             self.ports.append(descriptor)
             self.selector.register(descriptor, selectors.EVENT_READ)
+        if data and not descriptors:
+            faults = json.loads(data)
+            self.delay, self.percent = faults["delay"], faults["percent"]
+            self.dropped = {(source, target) for source, target in faults["dropped"]}
+            # The caller waits for this: from now on it is so.
+            self.control.send(b"done")
         return bool(data)
 
     def _take(self, port: int) -> None:
@@ -73,18 +87,26 @@ class Switch:
                 self.ports.remove(port)
                 return
             self.learned[frame[6:12]] = port
-            self.under_way.append((due, port, frame))
+            self.taken += 1
+            heapq.heappush(self.under_way, (due, self.taken, port, frame))
 
     def _deliver(self) -> None:
         now = time.monotonic()
         while self.under_way and self.under_way[0][0] <= now:
-            _, source, frame = self.under_way.popleft()
+            _, _, source, frame = heapq.heappop(self.under_way)
             known = self.learned.get(frame[:6])
             for port in [known] if known is not None else [one for one in self.ports if one != source]:
+                if self._loses(source, port):
+                    continue
                 try:
                     os.write(port, frame)
                 except OSError:
                     pass  # full, or gone: a switch drops
+
+    def _loses(self, source: int, target: int) -> bool:
+        if self.dropped and (self.number[source], self.number[target]) in self.dropped:
+            return True
+        return bool(self.percent) and random.randrange(100) < self.percent
 
 
 def main() -> None:

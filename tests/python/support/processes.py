@@ -11,6 +11,12 @@ from pathlib import Path
 MARKER = "PACELINE_TEST_RUN"
 
 
+def restore_hangup() -> None:
+    """Let SIGHUP end the child again, as its `preexec_fn`: who starts the tests by `nohup` has it ignored, and children
+    inherit that."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @dataclass(frozen=True)
 class Process:
     """A living process; zombies do not count."""
@@ -35,7 +41,17 @@ def process(pid: int) -> Process | None:
     # The name stands in brackets and may itself hold brackets and spaces.
     name = stat[stat.index("(") + 1 : stat.rindex(")")]
     state, parent = stat[stat.rindex(")") + 2 :].split()[:2]
-    return None if state in "ZX" else Process(pid, int(parent), name, state, command.strip()[:200])
+    # The first thread may be gone while others still hold files and locks.
+    if state in "ZX" and len(threads_of(pid)) <= 1:
+        return None
+    return Process(pid, int(parent), name, state, command.strip()[:200])
+
+
+def threads_of(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
 
 
 def pids() -> Iterator[int]:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+from support import processes
 from support.scripts import Completed, Run, Running, ScriptTimeout, prepare
 
 CTRL_C = "\x03"
@@ -88,6 +89,7 @@ def _start(command: Sequence[str], run: Run, environment: dict[str, str]) -> Ter
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
+            preexec_fn=processes.restore_hangup,
         )
     finally:
         os.close(theirs)

@@ -2,7 +2,7 @@
 
 use crate::args::Which;
 use crate::ask;
-use crate::daemon::python;
+use crate::daemon::{python, random};
 use crate::failure::{Failure, failed};
 use crate::settings::Settings;
 use crate::show;
@@ -61,7 +61,7 @@ pub fn run(args: &Which, json: bool) -> Result<(), Failure> {
     }
     match checks.iter().filter(|check| check.found.is_err()).count() {
         0 => Ok(()),
-        count => Err(failed(format!("{count} of {} checks failed", checks.len()))),
+        count => Err(failed(format!("{count} of {} checks failed", checks.len())).printed()),
     }
 }
 
@@ -74,7 +74,8 @@ fn interpreter(settings: &Settings) -> Result<String, Failure> {
 
 fn home() -> Result<String, Failure> {
     let home = Home::find()?;
-    let place = home.cluster("doctor-looks")?;
+    // Of its own: two that look at the same time do not meet.
+    let place = home.cluster(&format!("doctor-{:016x}", u64::from_le_bytes(random()?)))?;
     place.create()?;
     let lock = place.lock_head()?;
     drop(lock);
@@ -125,6 +126,10 @@ fn clusters(settings: &Settings) -> Vec<Check> {
         Ok(status)
     };
     let mut checks = Vec::new();
+    if settings.given("address").is_none() {
+        let dead = ask::dead_heads(&home);
+        checks.extend(dead.iter().map(|dead| Check { name: "cluster", found: Err(dead.failure()) }));
+    }
     for target in &targets {
         match look(target) {
             Err(failure) => checks.push(Check { name: "cluster", found: Err(failure) }),
@@ -132,12 +137,23 @@ fn clusters(settings: &Settings) -> Vec<Check> {
                 let nodes = list(&status, "nodes");
                 let text = format!("{} answers, and its {} nodes can be used", target.name, nodes.len());
                 checks.push(Check { name: "cluster", found: Ok(text) });
+                checks.extend(journal(&status["journal"]));
                 checks.extend(nodes.iter().filter_map(|node| reach(node)));
                 checks.extend(relayed(&status));
             }
         }
     }
     checks
+}
+
+/// Whether what is submitted gets to the head's disk.
+fn journal(report: &Value) -> Option<Check> {
+    let path = report["path"].as_str()?;
+    let found = match report["trouble"].as_str() {
+        Some(trouble) => Err(failed(trouble).hint("free or repair the disk: the head tries again by itself")),
+        None => Ok(format!("{path} is written")),
+    };
+    Some(Check { name: "journal", found })
 }
 
 fn list<'a>(value: &'a Value, name: &str) -> Vec<&'a Value> {

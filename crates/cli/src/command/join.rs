@@ -2,12 +2,13 @@
 
 use crate::args::Join;
 use crate::daemon::plan::{JoinPlan, Plan, Up};
-use crate::daemon::{self, launch};
+use crate::daemon::{self, join, launch};
 use crate::failure::{Code, Failure, usage};
 use crate::settings::Settings;
 use crate::show;
 use paceline_proto::Address;
 use serde_json::json;
+use std::io::BufRead;
 
 pub fn run(args: &Join, json: bool) -> Result<(), Failure> {
     let settings = Settings::gather(args.flags())?;
@@ -16,8 +17,10 @@ pub fn run(args: &Join, json: bool) -> Result<(), Failure> {
     plan.join = Some(JoinPlan { address: address.to_string() });
     plan.node = Plan::node(&settings, args.has.node_name.as_deref())?;
     let Some(node) = &plan.node else { return Err(usage("a machine cannot join with --cpus 0")) };
-    if args.token.is_some() {
-        plan.credentials.token.clone_from(&args.token);
+    match args.token.as_deref() {
+        Some("-") => plan.credentials.token = Some(token_from(std::io::stdin().lock())?),
+        Some(token) => plan.credentials.token = Some(token.to_owned()),
+        None => {}
     }
     if let Some((name, pid)) = running(&plan, &address.to_string(), &node.name) {
         if json {
@@ -29,22 +32,43 @@ pub fn run(args: &Join, json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     plan.lifeline = args.has.lifeline;
+    // Before anything that takes its time: somebody may have seen the token.
+    let redeemed = join::redeem(&mut plan.credentials, &address, &node.name)?;
+    let note = |failure: Failure| {
+        if !redeemed {
+            return failure;
+        }
+        let used = "the token is used up: `paceline token` at the head makes another one";
+        let hint = failure.hint.as_ref().map_or(used.into(), |hint| format!("{hint}; {used}"));
+        failure.hint(hint)
+    };
     if args.has.foreground {
         return daemon::run(plan, |result, _| {
             if let Ok(up) = result {
                 tell(up, json);
                 show::note("stop it with Ctrl-C");
             }
-        });
+        })
+        .map_err(note);
     }
     match launch::detached(plan) {
         Ok(up) => tell(&up, json),
         Err(failure) if failure.code == Code::InUse && failure.message.ends_with("runs already") => {
             show::note(&failure.message);
         }
-        Err(failure) => return Err(failure),
+        Err(failure) => return Err(note(failure)),
     }
     Ok(())
+}
+
+/// Reads a token from the first line.
+fn token_from(mut input: impl BufRead) -> Result<String, Failure> {
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    match line.trim() {
+        "" => Err(usage("--token -: there is no token on standard input")),
+        token => Ok(token.to_owned()),
+    }
 }
 
 /// A node of this name that has joined that head already.

@@ -1,15 +1,17 @@
 //! `paceline stop`.
 //!
 //! * SP-1: what ends is this cluster's and its owner's; nothing else is touched.
+//! * SP-3: what ends with a part that is named, but is not named itself, is said before anything ends.
 //! * SP-2: when it returns, nothing of it is left on this machine, and every node was told to go and is gone.
 
 use crate::args::Stop;
 use crate::ask::{self, Target};
-use crate::failure::{Code, Failure, failed};
+use crate::failure::{Code, Failure, failed, usage};
 use crate::settings::Settings;
 use crate::show;
 use paceline_proto::question::Question;
 use paceline_registry::{Home, Node};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -25,35 +27,58 @@ pub fn run(args: &Stop, json: bool) -> Result<(), Failure> {
     }
     let settings = Settings::gather(args.which.flags())?;
     let home = Home::find()?;
+    // What a crashed head has left is removed with its cluster, never for the sake of a part of it.
+    let whole = args.node.is_none() && !args.head;
     let named = !settings.is_default("name") || settings.given("address").is_some();
     let targets = match ask::target(&home, &settings) {
         _ if args.all => ask::all(&home),
         Ok(target) => vec![target],
         // There is nothing to end: that is what was wanted. What a killed head has left goes, too.
         Err(failure)
-            if failure.code == Code::NoCluster && (!named || sweep(&home, settings.text("name"))) =>
+            if whole
+                && matches!(failure.code, Code::NoCluster | Code::Unreachable)
+                && (!named || sweep(&home, settings.text("name"))) =>
         {
             Vec::new()
         }
         Err(failure) => return Err(failure),
     };
-    if !named || args.all {
-        for place in home.clusters() {
+    if whole && args.all {
+        home.clusters().iter().for_each(|place| _ = sweep(&home, place.name()));
+    } else if whole && !named {
+        // Never another cluster than the one that is meant: a head that was told to end keeps what it had for its next start.
+        let meant = ask::the_dead(ask::dead_heads(&home)).filter(|_| targets.is_empty());
+        let nobodys = home.clusters().into_iter().filter(|place| place.last_head().is_none());
+        for place in nobodys.chain(meant.map(|dead| dead.place)) {
             sweep(&home, place.name());
         }
     }
     let mut told = Vec::new();
+    let mut failures = Vec::new();
     for target in &targets {
-        let text = match (&args.node, args.head) {
-            (Some(node), _) => stop_node(target, node)?,
-            (None, true) => stop_head(target)?,
-            (None, false) if target.head.is_none() && settings.given("address").is_none() => leave(target)?,
-            (None, false) => stop(target)?,
+        let stopped = match (&args.node, args.head) {
+            (node, true) => stop_head(target, node.as_deref()),
+            (Some(node), _) => stop_node(target, node),
+            (None, false) if target.head.is_none() && settings.given("address").is_none() => leave(target),
+            (None, false) => stop(&home, target),
         };
-        if !json {
-            show::note(&text);
+        match stopped {
+            Ok(text) if !json => show::note(&text),
+            Ok(_) => {}
+            // The others are to end all the same.
+            Err(failure) => {
+                failures.push(failure);
+                continue;
+            }
         }
         told.push(target.name.clone());
+    }
+    if let Some(first) = failures.into_iter().next() {
+        // As JSON, the failure says it; but what has ended is not to be forgotten.
+        if !json && targets.len() > 1 {
+            show::note(&format!("stopped {} of {} clusters", told.len(), targets.len()));
+        }
+        return Err(first);
     }
     if json {
         show::json(&json!({"stopped": told}));
@@ -70,6 +95,13 @@ fn sweep(home: &Home, name: &str) -> bool {
     // A key that is kept for the next join is not of a dead cluster.
     let dead = dead && (place.last_head().is_some() || place.known_nodes().is_empty());
     if dead {
+        if let Some(head) = place.last_head() {
+            let text =
+                format!("the head of cluster {name}, process {}, has ended without being stopped", head.pid);
+            show::note(&format!(
+                "{text}: its files are removed, with the programs that were submitted to it"
+            ));
+        }
         let _ = place.remove();
         home.tidy();
     }
@@ -77,8 +109,14 @@ fn sweep(home: &Home, name: &str) -> bool {
 }
 
 /// The whole cluster.
-fn stop(target: &Target) -> Result<String, Failure> {
-    let answer = target.ask(Question::Stop)?;
+fn stop(home: &Home, target: &Target) -> Result<String, Failure> {
+    let answer = match target.ask(Question::Stop) {
+        Ok(answer) => answer,
+        Err(failure) if failure.code == Code::Unreachable && has_ended(target) => {
+            return clear(home, target).ok_or(failure)?;
+        }
+        Err(failure) => return Err(failure),
+    };
     if let (Some(place), Some(head)) = (&target.place, &target.head) {
         wait_until(GONE_WITHIN, || !place.is_head_alive() && !is_alive(head.pid))
             .map_err(|()| stuck(target, head.pid))?;
@@ -95,17 +133,75 @@ fn stop(target: &Target) -> Result<String, Failure> {
         .hint("they end by themselves when they have been without a head for as long as head_lost says"))
 }
 
-/// The head alone.
-fn stop_head(target: &Target) -> Result<String, Failure> {
-    target.ask(Question::StopHead)?;
+/// Whether a head that could not be asked was about to end, as one that crashes is.
+fn has_ended(target: &Target) -> bool {
+    let (Some(place), Some(_)) = (&target.place, &target.head) else { return false };
+    wait_until(GONE_WITHIN, || !place.is_head_alive()).is_ok()
+}
+
+/// End what a head that is gone has left here. None: there is another one already.
+fn clear(home: &Home, target: &Target) -> Option<Result<String, Failure>> {
+    let place = target.place.clone()?;
+    match Target::local(place) {
+        Some(rest) if rest.head.is_some() => None,
+        Some(rest) => Some(leave(&rest)),
+        None => {
+            sweep(home, &target.name);
+            Some(Ok(format!("cluster {} is stopped", target.name)))
+        }
+    }
+}
+
+/// The head alone; or with the node in its process, if that is meant (SP-3).
+fn stop_head(target: &Target, node: Option<&str>) -> Result<String, Failure> {
+    let own = node_of_head(target)?;
+    let named = match &target.place {
+        Some(place) if place.name() != "default" => format!(" --name {}", place.name()),
+        _ => String::new(),
+    };
+    match (&own, node) {
+        (Some(own), None) => {
+            let text = format!(
+                "node {own} is a part of the head's process: it would end too, with everything that it runs"
+            );
+            let hint = format!(
+                "paceline stop --head --node{named} ends both; paceline stop --node {own}{named} lets the node finish \
+                 what it runs and leave first"
+            );
+            return Err(usage(text).hint(hint));
+        }
+        (own, Some(node)) if !node.is_empty() && own.as_deref() != Some(node) => {
+            let text = format!("node {node} is not a part of the head's process of cluster {}", target.name);
+            return Err(usage(text).hint(format!("paceline stop --node {node}{named} lets it leave")));
+        }
+        _ => {}
+    }
+    match target.ask(Question::StopHead) {
+        Err(failure) if failure.code != Code::Unreachable || !has_ended(target) => return Err(failure),
+        _ => {}
+    }
     if let (Some(place), Some(head)) = (&target.place, &target.head) {
         wait_until(GONE_WITHIN, || !place.is_head_alive() && !is_alive(head.pid))
             .map_err(|()| stuck(target, head.pid))?;
     }
+    let with = own.map_or(String::new(), |own| format!(" and node {own}, a part of its process,"));
+    let are = if with.is_empty() { "is" } else { "are" };
     Ok(format!(
-        "the head of cluster {} is stopped; paceline start with the same name goes on with it",
+        "the head of cluster {}{with} {are} stopped; paceline start with the same name goes on with it",
         target.name
     ))
+}
+
+/// Returns the name of the node that is a part of the head's process, if there is one.
+fn node_of_head(target: &Target) -> Result<Option<String>, Failure> {
+    if let Some(head) = &target.head {
+        let own = target.nodes.iter().find(|node| node.pid == head.pid);
+        return Ok(own.map(|node| node.name.clone()));
+    }
+    let status = target.ask(Question::Status)?;
+    let nodes = status["nodes"].as_array().into_iter().flatten();
+    let own = |node: &&Value| node["link"] == "unix" && node["pid"] == status["cluster"]["pid"];
+    Ok(nodes.clone().find(own).and_then(|node| node["name"].as_str()).map(str::to_owned))
 }
 
 /// One node: the named one, or this machine's.
@@ -165,11 +261,12 @@ fn wait_until(limit: Duration, done: impl Fn() -> bool) -> Result<(), ()> {
     Ok(())
 }
 
-/// Ended but not yet reaped counts as ended.
+/// Ended but not yet reaped counts as ended; one of whose threads some still run does not, for they hold its locks.
 fn is_alive(pid: u32) -> bool {
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let state = text.rsplit(')').next().and_then(|rest| rest.split_ascii_whitespace().next());
-    !matches!(state, Some("Z" | "X") | None)
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+    let mut ended = [PollFd::new(&process, PollFlags::IN)];
+    !matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1))
 }
 
 fn signal(pid: u32) {

@@ -32,7 +32,12 @@ pub fn run(args: &Submit, json: bool) -> Result<(), Failure> {
     let connection = target.reach()?;
     let question = Question::Submit { work };
     let answer = match target.put(connection, question.clone()) {
-        Err(failure) if is_away(&failure) => surely(&which, &question)?,
+        Err(failure) if is_away(&failure) => {
+            if let Some(trouble) = journal_trouble(&target) {
+                show::note(&format!("waiting: {trouble}"));
+            }
+            surely(&which, &question)?
+        }
         answer => answer?,
     };
     let name = answer["program"].as_str().unwrap_or_default().to_owned();
@@ -154,10 +159,20 @@ fn surely(which: &Which, question: &Question) -> Result<Value, Failure> {
         // Where it is now: a head that was started again has another local socket.
         match super::target(which).and_then(|target: Target| target.ask(question.clone())) {
             Err(failure) if is_away(&failure) && Instant::now() < until => std::thread::sleep(pause),
+            Err(failure) => {
+                let target = super::target(which).ok().filter(|_| failure.code == Code::TimedOut);
+                let trouble = target.as_ref().and_then(journal_trouble);
+                return Err(trouble.map_or(failure.clone(), |trouble| failure.hint(trouble)));
+            }
             answer => return answer,
         }
         pause = (pause * 2).min(LONGEST);
     }
+}
+
+/// Returns what is wrong with the journal of a head that does not answer a submission, if it says so.
+fn journal_trouble(target: &Target) -> Option<String> {
+    target.ask(Question::Status).ok()?["journal"]["trouble"].as_str().map(str::to_owned)
 }
 
 fn is_away(failure: &Failure) -> bool {

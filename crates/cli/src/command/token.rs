@@ -14,7 +14,7 @@ pub fn run(args: &Token, json: bool) -> Result<(), Failure> {
     }
     let token = answer["token"].as_str().unwrap_or_default();
     let address = answer["address"].as_str().unwrap_or("HOST:PORT");
-    show::line(&format!("paceline join {address} --token {token}"));
+    show::line(&super::start::join_line(address, token));
     show::note(if args.reusable {
         "for any number of machines"
     } else {

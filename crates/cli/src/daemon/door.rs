@@ -7,6 +7,7 @@ use super::plan::Listen;
 use crate::failure::{Code, Failure, failed};
 use paceline_net::secure::{Door, Listener, unix_name};
 use paceline_proto::Address;
+use paceline_proto::limits::MOST_ADDRESSES;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -82,6 +83,8 @@ pub fn told(listen: &Listen, port: u16, seen: Option<IpAddr>) -> Vec<Address> {
     if found.is_empty() {
         found.push(IpAddr::from([127, 0, 0, 1]));
     }
+    // Some machines have thousands. The first ones are the likeliest.
+    found.truncate(MOST_ADDRESSES);
     found.into_iter().map(|address| tcp(address.to_string())).collect()
 }
 

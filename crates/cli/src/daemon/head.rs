@@ -6,13 +6,15 @@ use super::log::Log;
 use super::plan::{Plan, Up};
 use super::python::Python;
 use super::{End, random, seconds_since_1970};
-use crate::failure::{Code, Failure, failed};
+use crate::failure::{Code, Failure, failed, usage};
 use paceline_core::head::Config;
-use paceline_head::journal::{Journal, JournalError};
+use paceline_head::journal::{Begun, Journal, JournalError};
 use paceline_head::{End as Over, Handle, Steward};
-use paceline_net::secure::{Accepted, Door, Introduction, Key, Keys, Password, Role, Serves, Timing};
+use paceline_net::secure::{
+    Accepted, Door, Introduction, Key, Keys, MIN_PASSWORD_CHARS, Password, Role, Serves,
+};
+use paceline_proto::control::Timing;
 use paceline_proto::question::{Answer, Question};
-use paceline_proto::{ClusterId, Epoch};
 use paceline_registry::{Head as Record, Lock, Place, machine};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -25,6 +27,7 @@ pub struct Running {
     door: JoinHandle<()>,
     lock: Lock,
     place: Place,
+    record: Record,
 }
 
 /// Start it, and write its record once it can be reached.
@@ -41,19 +44,21 @@ pub async fn start(
         return Err(Failure::new(Code::InUse, format!("a head of cluster {} runs already", place.name())));
     };
     let keys = Arc::new(keys(plan, place)?);
-    let timing = Some(Timing { heartbeat: plan.heartbeat, head_lost: plan.head_lost });
+    let timing = plan.timing;
     let me = Introduction::new(Role::Head, place.name(), python.map(|python| python.python));
-    let me = Introduction { timing, ..me };
+    let me = Introduction { timing: Some(timing), ..me };
     let door = Door { me, keys: Some(keys.clone()), serves: Serves::Head };
     let Open { mut listener, unix, port } = door::open(&wanted.listen, door, "--port")?;
     let address = door::told(&wanted.listen, port, None).first().map(ToString::to_string);
-    let (journal, cluster, epoch) = journal(place)?;
+    let (journal, Begun { cluster, epoch, earlier_head_lost }) = journal(place, timing)?;
     tracing::info!(start = epoch.number(), "this head starts");
     let mut config = Config::new(cluster, epoch, random()?);
-    config.settle = plan.head_lost;
-    config.heartbeat = plan.heartbeat;
-    config.head_lost = plan.head_lost;
+    config.settle = timing.head_lost;
+    config.heartbeat = timing.heartbeat;
+    config.head_lost = timing.head_lost;
+    config.earlier_head_lost = earlier_head_lost;
     config.client_lost = plan.client_lost;
+    wanted.limits.apply(&mut config);
     let (service, handle) = paceline_head::service(config);
     let service = service.with_journal(journal).map_err(|error| failed(error.to_string()))?;
     let record = Record {
@@ -66,6 +71,7 @@ pub async fn start(
         machine: machine(),
         version: env!("CARGO_PKG_VERSION").into(),
         started: seconds_since_1970(),
+        ended: None,
     };
     // On disk before anything is granted in its name.
     place.write_head(&record)?;
@@ -86,31 +92,44 @@ pub async fn start(
             loop {
                 if let Accepted::Peer { secured, introduction } = listener.accept().await {
                     tracing::info!(role = ?introduction.role, name = introduction.name, "came in");
-                    handle.accept(secured);
+                    match introduction.role {
+                        Role::Slot => handle.accept_slot(secured, ()),
+                        Role::Head | Role::Node | Role::Client => handle.accept(secured),
+                    }
                 }
             }
         }
     });
-    up.cluster = record.cluster;
-    up.address = record.address;
-    up.unix = record.unix;
+    paceline_net::fault::on_written("PACELINE_FAULT_CRASH_HEAD", {
+        let handle = handle.clone();
+        move || handle.crash()
+    });
+    up.cluster = record.cluster.clone();
+    up.address = record.address.clone();
+    up.unix = record.unix.clone();
     up.token = Some(keys.issue(false)?.to_string());
-    Ok(Running { handle, service, door, lock, place: place.clone() })
+    Ok(Running { handle, service, door, lock, place: place.clone(), record })
 }
 
 /// What the starts before have left, and which start this is. It is on disk before anybody hears of it.
-fn journal(place: &Place) -> Result<(Journal, ClusterId, Epoch), Failure> {
+fn journal(place: &Place, timing: Timing) -> Result<(Journal, Begun), Failure> {
     let told = |error: JournalError| match error {
         JournalError::InUse { .. } => Failure::new(Code::InUse, error.to_string()),
         error => failed(error.to_string()),
     };
     let journal = Journal::open(&place.journal()).map_err(told)?;
-    let (cluster, epoch) = journal.begin(random()?).map_err(told)?;
-    Ok((journal, cluster, epoch))
+    let begun = journal.begin(random()?, timing.ends_within()).map_err(told)?;
+    Ok((journal, begun))
 }
 
 /// The cluster's key: the one that was given, the one it has, or a new one.
 fn keys(plan: &Plan, place: &Place) -> Result<Keys, Failure> {
+    // Before anything is written.
+    let password = plan.credentials.password.as_ref().map(|text| Password::new(text.clone()));
+    if password.as_ref().is_some_and(|password| !password.is_long_enough()) {
+        let text = format!("the password is too short: it needs at least {MIN_PASSWORD_CHARS} characters");
+        return Err(usage(text).hint("whoever guesses it runs code as you: three random words will do"));
+    }
     let own = place.key_file();
     let key = match (&plan.credentials.key_file, &plan.credentials.key) {
         (Some(path), _) if path.exists() => read_key(path)?,
@@ -123,15 +142,12 @@ fn keys(plan: &Plan, place: &Place) -> Result<Keys, Failure> {
         // This user's programs on this machine look for it here.
         key.write(&own)?;
     }
-    let password = plan.credentials.password.as_ref().map(|text| Password::new(text.clone()).register());
-    Ok(Keys::new(key, password))
+    Ok(Keys::new(key, password.map(|password| password.register())))
 }
 
 fn fresh(path: &std::path::Path) -> Result<Key, Failure> {
-    let key = Key::random()?;
-    key.write(path)
-        .map_err(|error| failed(format!("the key cannot be written to {}: {error}", path.display())))?;
-    Ok(key)
+    Key::create(path)
+        .map_err(|error| failed(format!("the key cannot be written to {}: {error}", path.display())))
 }
 
 impl Running {
@@ -146,6 +162,11 @@ impl Running {
         self.door.abort();
         let superseded = matches!(over, Ok(Over::Superseded { .. }));
         if keep || superseded {
+            if !superseded {
+                // DA-4. The record is the later head's otherwise.
+                let ended = Some(seconds_since_1970());
+                let _ = self.place.write_head(&Record { ended, ..self.record });
+            }
             // The next head of this cluster takes its place.
             drop(self.lock);
         } else {
@@ -179,7 +200,7 @@ impl Steward for Butler {
         let about = json!({
             "name": self.record.name,
             "id": self.record.cluster,
-            "epoch": Epoch(self.record.epoch).number(),
+            "epoch": self.record.epoch,
             "address": self.record.address,
             "version": self.record.version,
             "pid": self.record.pid,

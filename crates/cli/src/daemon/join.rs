@@ -37,11 +37,29 @@ impl Dial {
         secure::dial_async(vec![self.address.clone()], self.credential.clone(), self.me.clone(), TALK).await
     }
 
-    /// On behalf of somebody here who is a client.
-    pub async fn as_client(&self) -> Result<Dialed, Error> {
-        let me = Introduction { role: Role::Client, ..self.me.clone() };
+    /// On behalf of a slot here, which is a client with the rights of one.
+    pub async fn as_slot(&self) -> Result<Dialed, Error> {
+        let me = Introduction { role: Role::Slot, ..self.me.clone() };
         secure::dial_async(vec![self.address.clone()], self.credential.clone(), me, TALK).await
     }
+}
+
+/// Uses a token up for the cluster's key, which takes its place among the credentials. False: there is no token.
+pub fn redeem(credentials: &mut Credentials, address: &Address, name: &str) -> Result<bool, Failure> {
+    let Some(text) = credentials.token.take() else { return Ok(false) };
+    let token: Token = text.parse().map_err(|error| usage(format!("the token cannot be read: {error}")))?;
+    let credential = Some(Credential::Token(token));
+    // It comes as nobody in particular: only the key is wanted of this connection.
+    let me = Introduction::new(Role::Client, name, None);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let dialed = runtime.block_on(async {
+        knock(address).await?;
+        let dialing = secure::dial_async(vec![address.clone()], credential, me, TALK).await;
+        dialing.map_err(|error| failure(&error))
+    })?;
+    let key = dialed.key.ok_or_else(|| failed(format!("{address} took the token, but gave no key")))?;
+    *credentials = Credentials { key: Some(key.text()), ..Credentials::default() };
+    Ok(true)
 }
 
 /// Reach the head for the first time (JO-1).

@@ -4,15 +4,22 @@
 //! and node do, which is theirs.
 //!
 //! * DA-1: nothing is told to be up before it can be reached.
-//! * DA-2: however it ends but by a kill, its record, its lock and, with the last daemon of a cluster, everything else of
+//! * DA-2: when its cluster is stopped, its record, its lock and, with the last daemon of a cluster, everything else of
 //!   it is gone.
+//! * DA-4: a head that ends for another reason (SIGTERM, a crash, a kill) leaves what the next start goes on with: record,
+//!   key and journal. One that ends in order says so in its record.
+//! * DA-5: a node that ends because it has lost its head fails, and says so.
+//! * CR-1: a panic in any thread ends the whole process ([`crash`]).
 //! * DA-3: it cannot be read by other processes of its user: neither its memory nor its environment.
 
+mod crash;
+mod disk;
 mod door;
 mod end;
 mod head;
 pub mod join;
 pub mod launch;
+pub mod limits;
 pub mod log;
 mod node;
 pub mod plan;
@@ -20,12 +27,13 @@ mod programs;
 pub mod python;
 mod uplink;
 
-use crate::failure::{Failure, failed};
+use crate::failure::{Code, Failure, failed};
 use join::Dial;
 use log::Log;
 use node::HeadAt;
-use paceline_net::secure::{Credential, Introduction, Key, Role, Secured, Timing};
+use paceline_net::secure::{Credential, Introduction, Key, Role, Secured};
 use paceline_proto::Address;
+use paceline_proto::control::Timing;
 use paceline_registry::{Home, Place};
 use plan::{Plan, Report, Up};
 use python::Python;
@@ -85,6 +93,7 @@ pub fn run(plan: Plan, report: impl FnOnce(&Result<Up, Failure>, Option<&Log>)) 
         if let (Err(failure), Some(report)) = (&result, report) {
             report(&Err(failure.clone()), None);
         }
+        disk::flush(log::FLUSH_TIMEOUT);
         result
     })
 }
@@ -107,7 +116,7 @@ pub(crate) enum End {
     /// The head is to end, and nothing else.
     HeadOnly,
     /// Told to, by a signal or by the end of its lifeline.
-    Told(&'static str),
+    Told { why: &'static str, stops_cluster: bool },
 }
 
 /// A daemon that serves.
@@ -121,6 +130,9 @@ struct Daemon {
     leave_within: std::time::Duration,
     /// A machine that has joined with its user's consent may join again without being asked.
     keeps_key: bool,
+    /// Where its head is, and how long it goes on without it.
+    address: Option<String>,
+    head_lost: std::time::Duration,
 }
 
 /// The head of a cluster that is to be joined, reached.
@@ -142,24 +154,42 @@ impl Daemon {
             None => None,
         };
         let place = Daemon::place(&plan, &home, joined.as_ref())?;
+        let is_new = !place.path().exists();
         place.create()?;
-        let log_name = match (&plan.head, &plan.node) {
-            (None, Some(node)) => format!("node-{}.log", node.name),
-            _ => "head.log".into(),
+        let log_path = match (&plan.head, &plan.node) {
+            (None, Some(node)) => place.node_log(&node.name),
+            _ => place.head_log(),
         };
-        let log = Log::open(place.logs().join(log_name), &plan.log, !plan.detached)?;
+        let log = Log::open(log_path, &plan.log, !plan.detached)?;
         log.install(&plan.log);
+        crash::install(log.clone(), !plan.detached);
         let (ended, ends) = mpsc::unbounded_channel();
         end::watch(&plan, ended.clone())?;
         let keeps_key = joined.is_some() && !plan.lifeline;
+        // What its head says counts.
+        let head_lost = joined.as_ref().and_then(|joined| Some(joined.timing?.head_lost));
         match Daemon::start_parts(&plan, &place, &log, python, joined, &ended).await {
             Ok((head, node, up)) => {
-                let leave_within = plan.leave_within;
-                Ok((Daemon { home, place, log, head, node, ends, leave_within, keeps_key }, up))
+                let (leave_within, head_lost) =
+                    (plan.leave_within, head_lost.unwrap_or(plan.timing.head_lost));
+                let address = up.address.clone();
+                let daemon = Daemon {
+                    home,
+                    place,
+                    log,
+                    head,
+                    node,
+                    ends,
+                    leave_within,
+                    keeps_key,
+                    address,
+                    head_lost,
+                };
+                Ok((daemon, up))
             }
             Err(failure) => {
                 // DA-2: nothing of a start that came to nothing, but what was there before.
-                if place.last_head().is_none() {
+                if is_new {
                     let _ = place.remove();
                     home.tidy();
                 }
@@ -261,13 +291,17 @@ impl Daemon {
                 // It was asked to leave; the head goes on without it.
                 End::Node => {
                     if let Some(node) = self.node.take() {
-                        node.finish(false).await;
+                        let _ = node.finish(false).await;
                     }
                 }
-                End::Told(why) => {
+                End::Told { why, stops_cluster } => {
                     tracing::info!(why, "told to end");
                     match (&self.head, &self.node) {
-                        (Some(head), _) => head.stop(why),
+                        (Some(head), _) if stops_cluster => head.stop(why),
+                        (Some(_), _) => {
+                            keep = true;
+                            break;
+                        }
                         (None, Some(node)) if !told => node.leave(self.leave_within),
                         // Told twice: at once.
                         (None, Some(node)) => node.leave(std::time::Duration::ZERO),
@@ -278,9 +312,17 @@ impl Daemon {
             }
         }
         let mut failure = None;
+        if keep && let Some(head) = self.head.take() {
+            // Before its node: what that ran is lost with it (DA-4), and has not failed by itself.
+            failure = head.finish(true).await;
+        }
         if let Some(node) = self.node {
             keep |= self.keeps_key && (told || node.headless.load(Ordering::Relaxed));
-            node.finish(keep).await;
+            let end = node.finish(keep).await;
+            if end == node::Over::HeadLost && !told {
+                // DA-5.
+                failure = Some(head_lost(self.address.as_deref(), self.head_lost));
+            }
         }
         if let Some(head) = self.head {
             failure = head.finish(keep).await;
@@ -290,12 +332,22 @@ impl Daemon {
             tracing::error!("{failure}");
         }
         tracing::info!("over");
+        // Before its files go, or what comes late makes them again.
+        disk::flush(log::FLUSH_TIMEOUT);
         if !keep {
             let _ = self.place.remove();
             self.home.tidy();
         }
         failure.map_or(Ok(()), Err)
     }
+}
+
+/// DA-5.
+fn head_lost(address: Option<&str>, within: std::time::Duration) -> Failure {
+    let at = address.map_or(String::new(), |address| format!(" at {address}"));
+    let text = format!("the head{at} has not answered for {within:?}, so this node has ended");
+    Failure::new(Code::Unreachable, text)
+        .hint("paceline start on the head's machine starts the head again; then join again")
 }
 
 pub(crate) fn seconds_since_1970() -> u64 {

@@ -10,9 +10,11 @@ use super::{End, head, random, seconds_since_1970, uplink};
 use crate::failure::{Code, Failure, usage};
 use paceline_core::node::Config;
 use paceline_net::fds;
-use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves, Timing};
+use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves};
+pub use paceline_node::End as Over;
 use paceline_node::hardware::{self, Gpus, Memory};
 use paceline_node::{Answers, Handle, Headless, Options, Store, Uplink};
+use paceline_proto::control::Timing;
 use paceline_proto::question::NodeQuestion;
 use paceline_proto::{Address, Incarnation, NodeId, Part, Resources};
 use paceline_registry::{Lock, Node as Record, Place, machine};
@@ -29,7 +31,7 @@ const SPARES: u64 = 1;
 
 pub struct Running {
     handle: Handle,
-    service: JoinHandle<()>,
+    service: JoinHandle<Over>,
     others: Vec<JoinHandle<()>>,
     lock: Lock,
     place: Place,
@@ -58,10 +60,24 @@ pub async fn start(
         let text = format!("node {} of cluster {} runs already", wanted.name, place.name());
         return Err(Failure::new(Code::InUse, text).hint("--node-name lets a machine have several"));
     };
-    let before = place.last_node(&wanted.name);
+    let copied = place.copied_node(&wanted.name)?;
+    if let (Some(record), HeadAt::There { .. }) = (&copied, &head) {
+        // It must not speak for the node whose record that is, which may live, and run what must exist once.
+        let text = format!(
+            "node {} of cluster {} was not made here: {} is a copy of the record of another node, which may still run",
+            wanted.name,
+            place.name(),
+            record.display()
+        );
+        return Err(Failure::new(Code::Refused, text).hint("--node-name lets this be a node of its own"));
+    }
+    // A head that was started from a copy has a node of its own.
+    let before = place.last_node(&wanted.name).filter(|_| copied.is_none());
     let number = before.as_ref().and_then(|record| u64::from_str_radix(&record.node, 16).ok());
     let number = number.map_or_else(|| random().map(u64::from_le_bytes), Ok)?;
-    let incarnation = before.map_or(1, |record| record.incarnation + 1);
+    // A later start has a higher number, whatever became of the one before.
+    let before = Incarnation(before.map_or(0, |record| record.incarnation));
+    let incarnation = before.next(u32::from_le_bytes(random()?));
 
     let seen = match &head {
         HeadAt::Here(_) => None,
@@ -79,7 +95,7 @@ pub async fn start(
     let record = Record {
         name: wanted.name.clone(),
         node: format!("{number:016x}"),
-        incarnation,
+        incarnation: incarnation.0,
         cluster: up.cluster.clone(),
         head: up.address.clone(),
         address: addresses.first().map(ToString::to_string),
@@ -87,15 +103,18 @@ pub async fn start(
         pid: std::process::id(),
         machine: machine(),
         started: seconds_since_1970(),
+        directory: place.nodes_directory_id()?,
     };
 
+    // Before the head hears of this start: the next one must have a higher number, however this one ends.
+    place.write_node(&record)?;
     let timing = match head {
         HeadAt::Here(_) => None,
         HeadAt::There { timing, .. } => timing,
     };
-    // What the head takes for over must be over: its cluster's settings count, not this machine's.
-    let own = Timing { heartbeat: plan.heartbeat, head_lost: plan.head_lost };
-    let Timing { heartbeat, head_lost } = timing.unwrap_or(own);
+    // What the head takes for over must be over: its cluster's settings count, not this machine's. Later heads say theirs in
+    // their welcome.
+    let Timing { heartbeat, head_lost } = timing.unwrap_or(plan.timing);
     let headless = Arc::new(AtomicBool::new(false));
     let ended_link = Arc::new(Notify::new());
     let mut config = Config {
@@ -107,7 +126,8 @@ pub async fn start(
         head_lost,
         stopped_limit: Some(plan.stopped_limit).filter(|limit| !limit.is_zero()),
         ends_without_head: matches!(head, HeadAt::There { .. }),
-        ..Config::new(NodeId(number), Incarnation(incarnation), Resources::default())
+        has_own_head: matches!(head, HeadAt::Here(_)),
+        ..Config::new(NodeId(number), incarnation, Resources::default())
     };
     equip(&mut config, wanted)?;
     // So that programs which the cluster runs can use it.
@@ -126,6 +146,7 @@ pub async fn start(
         answers: Some(answers(log.clone(), programs.clone(), &record, &wanted.labels)),
         store: Some(store),
         printed: Some(Arc::new(move |name, text| programs.print(name, text))),
+        limits: wanted.limits.links(),
         object_memory: object_memory(wanted)?,
     };
     let (service, handle) = paceline_node::service(options);
@@ -144,8 +165,9 @@ pub async fn start(
     let service = tokio::spawn({
         let ended = ended.clone();
         async move {
-            service.run().await;
+            let over = service.run().await;
             let _ = ended.send(End::Node);
+            over
         }
     });
     others.push(tokio::spawn({
@@ -167,7 +189,10 @@ pub async fn start(
             }
         }
     }));
-    place.write_node(&record)?;
+    paceline_net::fault::on_written("PACELINE_FAULT_CRASH_NODE", {
+        let handle = handle.clone();
+        move || handle.crash()
+    });
     up.node = Some(record.name);
     up.resources = Some(total.to_string());
     if up.unix.is_empty() {
@@ -180,11 +205,11 @@ fn way_up(head: &HeadAt<'_>) -> Uplink {
     match head {
         HeadAt::Here(head) => {
             let head = head.handle.clone();
-            Arc::new(move |link| head.accept(link))
+            Arc::new(move |link, place| head.accept_slot(link, place))
         }
         HeadAt::There { dial, .. } => {
             let dial = Dial::clone(dial);
-            Arc::new(move |link| drop(tokio::spawn(uplink::pass_on(link, dial.clone()))))
+            Arc::new(move |link, place| drop(tokio::spawn(uplink::pass_on(link, dial.clone(), place))))
         }
     }
 }
@@ -202,15 +227,16 @@ impl Running {
         self.handle.leave(within);
     }
 
-    /// Wait for its end. A record that is kept says where its head was.
-    pub async fn finish(self, keep: bool) {
+    /// Waits for its end, and returns why it has ended. A record that is kept says where its head was.
+    pub async fn finish(self, keep: bool) -> Over {
         self.handle.close();
-        let _ = self.service.await;
+        let over = self.service.await.unwrap_or(Over::Told);
         self.others.iter().for_each(JoinHandle::abort);
         if !keep {
             self.place.remove_node(&self.name);
         }
         self.lock.remove();
+        over
     }
 }
 

@@ -1,7 +1,10 @@
 //! What a daemon is told to be, and what it tells once it is.
 
+use super::limits::{ClientLimits, NodeLimits};
 use crate::failure::{Code, Failure, failed, usage};
 use crate::settings::Settings;
+use paceline_proto::control::Timing;
+use paceline_proto::limits;
 use paceline_registry::{Home, is_name};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -18,8 +21,7 @@ pub struct Plan {
     pub join: Option<JoinPlan>,
     pub node: Option<NodePlan>,
     pub credentials: Credentials,
-    pub heartbeat: Duration,
-    pub head_lost: Duration,
+    pub timing: Timing,
     pub client_lost: Duration,
     pub leave_within: Duration,
     pub stopped_limit: Duration,
@@ -33,6 +35,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HeadPlan {
     pub listen: Listen,
+    pub limits: ClientLimits,
     pub python: String,
 }
 
@@ -65,6 +68,8 @@ pub struct NodePlan {
     /// How much of it is for objects.
     #[serde(default)]
     pub object_memory: Option<String>,
+    #[serde(default)]
+    pub limits: NodeLimits,
     pub resources: Vec<(String, f64)>,
     pub labels: Vec<(String, String)>,
     pub python: String,
@@ -135,7 +140,9 @@ impl Report {
     pub fn result(self) -> Result<Up, Failure> {
         match self {
             Report::Up(up) => Ok(up),
-            Report::Failed { code, message, hint } => Err(Failure { code: Code::of(code), message, hint }),
+            Report::Failed { code, message, hint } => {
+                Err(Failure { hint, ..Failure::new(Code::of(code), message) })
+            }
         }
     }
 }
@@ -145,6 +152,10 @@ impl Plan {
     pub fn new(settings: &Settings) -> Result<Plan, Failure> {
         let read = |name| settings.given(name).map(read_secret).transpose();
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let heartbeat = settings.duration("heartbeat", Timing::MIN_HEARTBEAT..=Timing::MAX_HEARTBEAT)?;
+        // Silence is no sign of anything before so many heartbeats are missing.
+        let longest = Timing::MAX_HEAD_LOST;
+        let head_lost = settings.duration("head_lost", heartbeat * Timing::BEATS..=longest)?;
         Ok(Plan {
             name: (!settings.is_default("name")).then(|| settings.text("name").to_owned()),
             home: std::path::absolute(Home::find()?.path())?,
@@ -160,11 +171,10 @@ impl Plan {
                 },
                 token: variable("PACELINE_TOKEN"),
             },
-            heartbeat: settings.duration("heartbeat")?.max(Duration::from_millis(10)),
-            head_lost: settings.duration("head_lost")?,
-            client_lost: settings.duration("client_lost")?,
-            leave_within: settings.duration("leave_within")?,
-            stopped_limit: settings.duration("stopped_limit")?,
+            timing: Timing { heartbeat, head_lost },
+            client_lost: settings.duration("client_lost", heartbeat * Timing::BEATS..=longest)?,
+            leave_within: settings.duration("leave_within", Duration::ZERO..=longest)?,
+            stopped_limit: settings.duration("stopped_limit", Duration::ZERO..=longest)?,
             log: LogPlan {
                 level: level(settings)?,
                 size: settings.bytes("log_size")?.unwrap_or(4 << 20).max(4096),
@@ -190,15 +200,24 @@ impl Plan {
             let number = value.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
             Ok((name, number.ok_or_else(|| usage(format!("resources: {value:?} is no amount")))?))
         });
+        let labels = settings.pairs("labels")?;
+        let resources = resources.collect::<Result<Vec<_>, Failure>>()?;
+        let words = labels.iter().flat_map(|(label, value)| [("labels", label), ("labels", value)]);
+        let words = words.chain(resources.iter().map(|(resource, _)| ("resources", resource)));
+        for (setting, word) in words.chain([("name", &name)]) {
+            // The head would not take them.
+            limits::name(setting, word).map_err(|error| usage(error.to_string()))?;
+        }
         Ok(Some(NodePlan {
+            limits: NodeLimits::of(settings)?,
             name,
             listen: Listen::of(settings, "node_port")?,
             cpus,
             gpus: settings.given("gpus").map(str::to_owned),
             memory: settings.given("memory").map(str::to_owned),
             object_memory: settings.given("object_memory").map(str::to_owned),
-            resources: resources.collect::<Result<_, Failure>>()?,
-            labels: settings.pairs("labels")?,
+            resources,
+            labels,
             python: settings.given("python").unwrap_or("python3").to_owned(),
         }))
     }

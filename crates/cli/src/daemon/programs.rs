@@ -2,18 +2,25 @@
 //!
 //! * PG-1: there are at most [`MOST`] of them for a node, each as long as any log may be; the oldest goes first.
 
+use super::disk;
 use super::log::{self, Log};
 use super::plan::LogPlan;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const MOST: usize = 64;
 
 /// Clones are of the same.
 #[derive(Clone)]
-pub struct Programs(Arc<Mutex<Logs>>);
+pub struct Programs(Arc<Shared>);
+
+struct Shared {
+    logs: Mutex<Logs>,
+    /// Pieces of text that had no place in the queue.
+    dropped: AtomicU64,
+}
 
 struct Logs {
     directory: PathBuf,
@@ -27,26 +34,52 @@ impl Programs {
     /// Each node has its own, for there may be several on one machine.
     pub fn new(logs: PathBuf, node: &str, plan: LogPlan) -> Programs {
         let directory = logs.join(format!("programs-{node}"));
-        Programs(Arc::new(Mutex::new(Logs { directory, plan, open: BTreeMap::new(), opened: 0 })))
+        let logs = Mutex::new(Logs { directory, plan, open: BTreeMap::new(), opened: 0 });
+        Programs(Arc::new(Shared { logs, dropped: AtomicU64::new(0) }))
     }
 
     pub fn print(&self, name: &str, text: &[u8]) {
-        let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = logs.of(name).and_then(|log| log.write_all(text)) {
-            tracing::warn!(%error, program = name, "what a program printed is lost");
+        let (programs, name, owned) = (self.clone(), name.to_owned(), text.to_owned());
+        let print = move || {
+            let dropped = programs.0.dropped.swap(0, Ordering::Relaxed);
+            if dropped > 0 {
+                tracing::warn!(
+                    pieces = dropped,
+                    "what programs printed is lost: the disk did not take it in time"
+                );
+            }
+            match programs.logs().of(&name) {
+                Ok(log) => log.write_here(&owned),
+                Err(error) => tracing::warn!(%error, program = name, "what a program printed is lost"),
+            }
+        };
+        if !disk::submit(text.len(), print) {
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     pub fn tail(&self, name: &str, lines: u32) -> String {
-        let logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        log::tail(&logs.path(name), logs.plan.files.max(1), lines)
+        let (programs, name) = (self.clone(), name.to_owned());
+        let read = disk::ask(move || {
+            let logs = programs.logs();
+            log::tail(&logs.path(&name), logs.plan.files.max(1), lines)
+        });
+        read.unwrap_or_else(|| "the disk of this log does not answer\n".into())
     }
 
     /// Throw everything away.
     pub fn clean(&self) {
-        let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        logs.open.clear();
-        let _ = std::fs::remove_dir_all(&logs.directory);
+        let programs = self.clone();
+        let clean = move || {
+            let mut logs = programs.logs();
+            logs.open.clear();
+            let _ = std::fs::remove_dir_all(&logs.directory);
+        };
+        disk::ask(clean);
+    }
+
+    fn logs(&self) -> MutexGuard<'_, Logs> {
+        self.0.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -22,6 +22,22 @@ pub fn json(value: &Value) {
     line(&serde_json::to_string_pretty(value).expect("JSON is text"));
 }
 
+/// Returns a time in seconds since 1970 as people read it, in UTC.
+pub fn time(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // From days to the date in the proleptic Gregorian calendar, in eras of 400 years that begin in March.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
 /// A line about what happens.
 pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
@@ -62,4 +78,16 @@ pub fn table(heads: &[&str], rows: Vec<Vec<String>>) -> Vec<String> {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(show).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn time_is_a_date_in_utc() {
+        assert_eq!(super::time(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(super::time(951_782_399), "2000-02-28 23:59:59 UTC");
+        assert_eq!(super::time(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(super::time(951_868_800), "2000-03-01 00:00:00 UTC");
+        assert_eq!(super::time(1_735_689_599), "2024-12-31 23:59:59 UTC");
+    }
 }

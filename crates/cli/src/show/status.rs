@@ -27,6 +27,9 @@ pub fn summary(status: &Value) -> String {
     if programs > 0 {
         parts.push(plural(programs, "program"));
     }
+    if let Some(state @ ("stalled" | "failed")) = status["journal"]["state"].as_str() {
+        parts.push(format!("journal {state}"));
+    }
     parts.join("  ")
 }
 
@@ -38,6 +41,7 @@ pub fn details(status: &Value) -> Vec<String> {
         Value::String(text) => text.clone(),
         value => value.to_string(),
     };
+    lines.extend(status["journal"]["trouble"].as_str().map(|trouble| format!("  {trouble}")));
     let nodes = list(status, "nodes");
     if !nodes.is_empty() {
         let rows = nodes.iter().map(|node| {

@@ -12,7 +12,8 @@ pub(super) enum Blame {
     Ran,
     /// It ran on a node that is lost, as far as anybody knows, or it was the last to run and its result is lost.
     Lost,
-    /// It had ended and its result is lost, or it may have begun on a node that is: sent again for free, as another run.
+    /// It had ended and its result is lost, or it may have begun on a node that is: sent again for free, as another run, if
+    /// it may run again at all.
     Doubtful,
     /// It had not begun: sent again for free.
     NotBegun,
@@ -96,7 +97,8 @@ impl<Ticket: Clone> Client<Ticket> {
             return self.requeue(key);
         }
         task.attempts += 1;
-        if blame == Blame::Doubtful {
+        // One without retries must not run twice, not even if that is only possible.
+        if blame == Blame::Doubtful && task.retries > 0 {
             return self.requeue(key);
         }
         if charge.cause == DeathCause::TimedOut && blame == Blame::Ran {

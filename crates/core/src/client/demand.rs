@@ -18,7 +18,10 @@ impl<Ticket: Clone> Client<Ticket> {
     pub(super) fn demand_changed(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
         let most = self.config.max_leases;
         let queue = &mut self.shapes[shape];
-        if queue.group.is_some() || queue.guest {
+        if let Some(group) = queue.group {
+            return self.group_demand(group, out);
+        }
+        if queue.guest {
             return;
         }
         if queue.is_pool() {
@@ -32,7 +35,16 @@ impl<Ticket: Clone> Client<Ticket> {
             queue.wanted = tasks.max(needed).max(queue.wanted).min(most);
             let count = queue.wanted;
             let shape = *self.shapes.shape(shape);
-            out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
+            out.push(Effect::ToHead(ClientToHead::Want { shape, count, exclusive: None }));
+        }
+    }
+
+    /// Withdraws the request for leases of this shape. The head is told although it has refused them: it may have heard of
+    /// another wish for them since, which was on its way meanwhile.
+    pub(super) fn want_nothing(&mut self, key: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
+        if std::mem::take(&mut self.shapes[key].wanted) > 0 {
+            let shape = *self.shapes.shape(key);
+            out.push(Effect::ToHead(ClientToHead::Want { shape, count: 0, exclusive: None }));
         }
     }
 
@@ -182,7 +194,7 @@ impl<Ticket: Clone> Client<Ticket> {
         queue.wanted = count.min(self.config.max_leases);
         let count = queue.wanted;
         let shape = *self.shapes.shape(lease.shape);
-        out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
+        out.push(Effect::ToHead(ClientToHead::Want { shape, count, exclusive: None }));
         out.push(Effect::ToHead(ClientToHead::Release { lease: lease.id }));
         out.push(Effect::Close { key });
     }

@@ -128,10 +128,20 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// End every task whose ticket is one of these, whether it runs or not.
     pub fn cancel_all(&mut self, is_one: impl Fn(&Ticket) -> bool, out: &mut Vec<Effect<Ticket>>) {
+        self.cancel_where(|task| task.ticket.as_ref().is_some_and(&is_one), out);
+        self.end_idle_visits(out);
+    }
+
+    /// Ends all tasks of which this holds: first those that wait, so that none is sent to a slot that another has left.
+    pub(super) fn cancel_where(
+        &mut self,
+        is_one: impl Fn(&Task<Ticket>) -> bool,
+        out: &mut Vec<Effect<Ticket>>,
+    ) {
         let mut queued = BTreeSet::new();
         let mut in_flight = Vec::new();
         for (key, task) in &self.tasks {
-            if task.ticket.as_ref().is_some_and(&is_one) {
+            if is_one(task) {
                 match task.sent {
                     None => drop(queued.insert(TaskKey(key))),
                     Some(_) => in_flight.push((TaskKey(key), task.id)),
@@ -152,7 +162,6 @@ impl<Ticket: Clone> Client<Ticket> {
         for (key, id) in in_flight {
             self.cancel(key, id, true, out);
         }
-        self.end_idle_visits(out);
     }
 
     /// Whatever was told to stop and still runs has no more time: its slots end now.
@@ -300,6 +309,7 @@ impl<Ticket: Clone> Client<Ticket> {
             seq,
             task: task.id,
             attempt: task.attempts + 1,
+            at_most_once: task.retries == 0 && queue.has_plain_tasks(),
             function: task.function,
             timeout: task.timeout,
             payload: task.payload.clone(),

@@ -8,6 +8,7 @@
 //! * GR-3: with one member the group is lost: whatever is to run in it ends with a word that says which, and nothing of
 //!   it runs again. All that is left of it goes back.
 //! * GR-4: what the head grants to a group that is whole, lost or closed goes back at once.
+//! * GR-5: a group that waits is wanted, also when the head was lost meanwhile, as soon as that is there or a task is for it.
 
 use super::lease::InFlight;
 use super::shapes::ShapeKey;
@@ -196,9 +197,7 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// Everything of the group ends like this, and its leases go back (GR-3).
     fn end_members(&mut self, base: ShapeKey, outcome: &Outcome, out: &mut Vec<Effect<Ticket>>) {
-        if self.shapes[base].wanted > 0 {
-            self.want(base, 0, out);
-        }
+        self.want_nothing(base, out);
         for member in self.groups.open[&base].members.clone() {
             self.shapes[member].gated = true;
             for task in self.shapes[member].drain() {
@@ -223,16 +222,35 @@ impl<Ticket: Clone> Client<Ticket> {
     /// A lease whose slot serves nobody else goes back.
     pub(super) fn give_back(&mut self, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let lease = self.forget_lease(key);
+        self.note_unconfirmed(&lease);
         // If something runs in it, its slot ends: what it remembers is not to be relied on.
         self.slots.remove(&lease.home());
         out.push(Effect::ToHead(ClientToHead::Release { lease: lease.id }));
         out.push(Effect::Close { key });
     }
 
+    /// Asks for the members of a group that waits, unless the head knows: what was wanted may have been withdrawn while it
+    /// was lost, or when its program could not be started.
+    pub(super) fn group_demand(&mut self, base: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
+        let Some(group) = self.groups.open.get(&base) else { return };
+        let waits = matches!(group.state, State::Waiting) && self.shapes[base].wanted == 0;
+        if waits && !self.head.is_lost() {
+            let size = group.members.len() as u32;
+            self.want(base, size, out);
+        }
+    }
+
+    /// The head is there again.
+    pub(super) fn groups_want(&mut self, out: &mut Vec<Effect<Ticket>>) {
+        for base in self.groups.open.keys().copied().collect::<Vec<_>>() {
+            self.group_demand(base, out);
+        }
+    }
+
     fn want(&mut self, base: ShapeKey, count: u32, out: &mut Vec<Effect<Ticket>>) {
         self.shapes[base].wanted = count;
         let shape = *self.shapes.shape(base);
-        out.push(Effect::ToHead(ClientToHead::Want { shape, count }));
+        out.push(Effect::ToHead(ClientToHead::Want { shape, count, exclusive: None }));
     }
 
     pub(super) fn check_groups(&self) -> Result<(), String> {

@@ -16,6 +16,7 @@ use super::task::{ActorGone, Charge, PoolBroken};
 use super::{Client, Effect, LeaseKey, Outcome, PoolId};
 use crate::Tick;
 use paceline_proto::control::{ClientToHead, Gone};
+use paceline_proto::limits;
 use paceline_proto::parts::carried;
 use paceline_proto::{ActorId, Death, DeathCause, LeaseId, LeaseSecret, NodeId, Shape, SlotId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -55,6 +56,8 @@ struct Own {
     program: Option<String>,
     lease: Option<LeaseId>,
     gone: Option<Gone>,
+    /// A head has said that the name is its.
+    named: bool,
 }
 
 /// What others are to know of an actor.
@@ -268,7 +271,7 @@ impl<Ticket: Clone> Client<Ticket> {
         out: &mut Vec<Effect<Ticket>>,
     ) {
         let Card { name, about, program } = card;
-        let own = Own { name, about, program, lease, gone: None };
+        let own = Own { name, about, program, lease, gone: None, named: false };
         out.push(Effect::ToHead(own.said(actor)));
         self.guests.own.insert(actor, own);
     }
@@ -331,6 +334,13 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
+    /// The head knows the actor by what was said of it.
+    pub(super) fn on_actor_known(&mut self, actor: ActorId) {
+        if let Some(own) = self.guests.own.get_mut(&actor) {
+            own.named = own.name.is_some();
+        }
+    }
+
     /// The actor is no more.
     pub fn end_actor(&mut self, actor: ActorId, why: &str, out: &mut Vec<Effect<Ticket>>) {
         self.actor_ends(actor, why.into(), out);
@@ -348,7 +358,7 @@ impl<Ticket: Clone> Client<Ticket> {
     pub fn destroy_actor(&mut self, actor: ActorId, why: &str, out: &mut Vec<Effect<Ticket>>) {
         if !self.guests.own.contains_key(&actor) {
             let gone = Some(why.into());
-            let own = Own { name: None, about: Vec::new(), program: None, lease: None, gone };
+            let own = Own { name: None, about: Vec::new(), program: None, lease: None, gone, named: false };
             return out.push(Effect::ToHead(own.said(actor)));
         }
         match self.guests.hosts.iter().find(|(_, hosted)| **hosted == actor) {
@@ -377,14 +387,23 @@ impl<Ticket: Clone> Client<Ticket> {
 }
 
 impl Own {
+    /// Reasons that are too long for a message are shortened, and what a constructor raised is left out then.
     fn said(&self, actor: ActorId) -> ClientToHead {
+        let gone = self.gone.clone().map(|mut gone| {
+            limits::clip(&mut gone.why, limits::LONGEST_TEXT);
+            if gone.error.len() > limits::LONGEST_ABOUT {
+                gone.error.clear();
+            }
+            gone
+        });
         ClientToHead::Actor {
             actor,
             name: self.name.clone(),
             about: self.about.clone(),
             lease: self.lease,
-            gone: self.gone.clone(),
+            gone,
             program: self.program.clone(),
+            named: self.named,
         }
     }
 }

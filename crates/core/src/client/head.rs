@@ -1,10 +1,13 @@
 //! The link to the head: whose word counts, how long it may be silent, and what is to be done without it.
 //!
 //! * HL-1: without the head for `head_lost`, what waits for it ends with a word that says so. Leases that work go on;
-//!   one whose link is down has nobody left to say what became of it, and its calls end in the same way.
+//!   one whose link is down is abandoned, because nobody is left to say what became of it: its calls end in the same way,
+//!   or as those of a node that is lost if it is of a group or a pool, which has others.
 //! * HL-2: a data link that is down for three heartbeats is given up for good: the head ends the lease, and its calls go
 //!   elsewhere only when the head says that it is over. With no word from the head for as long, the node counts as lost:
 //!   what may run again runs elsewhere at once, and a head that comes back ends what is left there.
+//! * HL-4: a head that refuses the link says why, and what waits for it ends with that word, and nothing else does.
+//! * HL-5: how long silence may last is what the head that was believed last says, unless this client is told otherwise.
 //! * HL-3: an earlier start of the head than the one believed last is no head any more.
 
 use super::lease::{Lease, LinkState};
@@ -12,7 +15,8 @@ use super::shapes::ShapeKey;
 use super::{Charge, Client, Config, Effect, LeaseKey, Outcome};
 use crate::Tick;
 use crate::alarm::Alarm;
-use paceline_proto::control::{ClientToHead, HeadToClient, Held, Met};
+use paceline_proto::control::{ClientToHead, HeadToClient, Held, Met, Timing};
+use paceline_proto::limits;
 use paceline_proto::parts::carried;
 use paceline_proto::{Death, DeathCause, LeaseId, OutOfMemory};
 use std::collections::BTreeSet;
@@ -76,19 +80,19 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         (self.head.up, self.head.since) = (true, now);
         self.head.next_beat = now + self.config.heartbeat;
-        let held = |lease: &Lease| {
-            let shape = *self.shapes.shape(lease.shape);
-            Held { lease: lease.id, node: lease.node, shape }
-        };
         let own = self.leases.iter().filter(|(key, _)| !self.is_guest(LeaseKey(*key)));
-        let mut leases: Vec<Held> = own.map(|(_, lease)| held(lease)).collect();
+        let mut leases: Vec<Held> = own.map(|(_, lease)| self.as_held(lease)).collect();
         leases.sort_unstable();
-        let (client, name, met, under) = (self.id, self.name.clone(), self.head.met, self.under);
-        out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met, under }));
+        let (client, mut name, met, under) = (self.id, self.name.clone(), self.head.met, self.under);
+        limits::clip(&mut name, limits::LONGEST_NAME);
+        let beats = !self.config.heartbeat.is_zero();
+        out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met, under, beats }));
+        // Before anything that it could be granted for.
+        out.extend(self.lost_leases().map(|lease| Effect::ToHead(ClientToHead::Lost { lease })));
         self.say_programs(out);
         self.say_sharing(out);
         self.say_actors(out);
-        for (_, shape, queue) in self.shapes.iter() {
+        for (key, shape, queue) in self.shapes.iter() {
             let held = |node| {
                 let keys = queue.leases.iter().filter(|key| self.leases[key.0].node == node);
                 keys.count() as u32
@@ -98,7 +102,8 @@ impl<Ticket: Clone> Client<Ticket> {
                 out.push(Effect::ToHead(ClientToHead::Near { shape: *shape, nodes }));
             }
             if queue.wanted > 0 {
-                out.push(Effect::ToHead(ClientToHead::Want { shape: *shape, count: queue.wanted }));
+                let (shape, count, exclusive) = (*shape, queue.wanted, self.exclusive_of(key));
+                out.push(Effect::ToHead(ClientToHead::Want { shape, count, exclusive }));
             }
         }
         for (_, lease) in self.leases.iter().filter(|(_, lease)| lease.broken) {
@@ -106,6 +111,12 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         self.pools_want(out);
         self.head_settled(now, out);
+    }
+
+    /// A lease as the head is to know it.
+    pub(super) fn as_held(&self, lease: &Lease) -> Held {
+        let &Lease { node, incarnation, exclusive, .. } = lease;
+        Held { lease: lease.id, node, incarnation, shape: *self.shapes.shape(lease.shape), exclusive }
     }
 
     pub(super) fn on_head_down(&mut self, now: Tick, out: &mut Vec<Effect<Ticket>>) {
@@ -120,15 +131,38 @@ impl<Ticket: Clone> Client<Ticket> {
         message: &HeadToClient,
         out: &mut Vec<Effect<Ticket>>,
     ) -> bool {
-        if let HeadToClient::Welcome { cluster, epoch } = *message {
+        if let HeadToClient::Welcome { cluster, epoch, timing } = *message {
             if self.head.met.is_some_and(|met| met.cluster == cluster && met.epoch > epoch) {
                 self.drop_head(out);
                 return false;
             }
             self.head.met = Some(Met { cluster, epoch });
+            self.take_over(now, timing, out);
         }
-        (self.head.heard, self.head.lost) = (now, false);
+        self.head.heard = now;
+        if std::mem::take(&mut self.head.lost) {
+            self.groups_want(out);
+            self.pools_want(out);
+        }
         true
+    }
+
+    /// HL-5.
+    fn take_over(&mut self, now: Tick, timing: Timing, out: &mut Vec<Effect<Ticket>>) {
+        if self.config.heartbeat.is_zero() {
+            return;
+        }
+        let Timing { heartbeat, head_lost } = timing.bounded();
+        self.config.heartbeat = self.config.own_heartbeat.unwrap_or(heartbeat);
+        self.config.head_lost = self.config.own_head_lost.unwrap_or(head_lost);
+        self.head.alarm.set_heartbeat(self.config.heartbeat);
+        self.head.next_beat = self.head.next_beat.min(now + self.config.heartbeat);
+        self.head_settled(now, out);
+    }
+
+    /// Returns how often this client says that it is there; never if that is nothing.
+    pub fn heartbeat(&self) -> Duration {
+        self.config.heartbeat
     }
 
     /// This client is a slot, and works for the task that runs under this lease.
@@ -165,6 +199,10 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         if !self.head.lost && self.head.heard != Tick::ZERO && self.lost_at() <= now {
             self.head.lost = true;
+            if self.head.up {
+                // It may still answer on this link, and would take what was wanted there for what is wanted now.
+                self.drop_head(out);
+            }
         }
         if self.head.up && self.silent_at() <= now {
             self.drop_head(out);
@@ -241,6 +279,7 @@ impl<Ticket: Clone> Client<Ticket> {
             queue.forget_lease(key, &lease);
             let calls = lease.take_in_flight();
             queue.in_flight -= calls.len();
+            out.push(Effect::Abandoned { lease: lease.id, node: lease.node });
             out.push(Effect::Close { key });
             let (cause, out_of_memory) = (DeathCause::NodeLost, OutOfMemory::No);
             let charge = Charge { slot: lease.slot, node: lease.node, cause, out_of_memory };
@@ -262,13 +301,27 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
+    /// The head closes this link, because of a limit: what waits for it ends with the reason (HL-4). Another link is tried in
+    /// a while, for what is submitted then.
+    pub(super) fn on_refused(&mut self, why: &str, out: &mut Vec<Effect<Ticket>>) {
+        for shape in self.shapes.keys() {
+            if !self.goes_on_alone(shape) {
+                self.end_waiting_with(shape, &Outcome::Refused { why: why.into() }, out);
+            }
+        }
+    }
+
     /// Nothing of this shape waits for a head that is away for good.
     pub(super) fn end_waiting(&mut self, shape: ShapeKey, out: &mut Vec<Effect<Ticket>>) {
-        let queue = &mut self.shapes[shape];
-        queue.wanted = 0;
-        for key in queue.drain() {
+        self.end_waiting_with(shape, &self.head_lost(), out);
+    }
+
+    fn end_waiting_with(&mut self, shape: ShapeKey, how: &Outcome, out: &mut Vec<Effect<Ticket>>) {
+        // A link may be open on which the head has not answered yet, and hears what was wanted.
+        self.want_nothing(shape, out);
+        for key in self.shapes[shape].drain() {
             self.waiting.remove(carried(&self.tasks[key.0].payload));
-            self.finish_unplaced(key, self.head_lost(), out);
+            self.finish_unplaced(key, how.clone(), out);
         }
         self.end_visit_if_idle(shape, out);
     }

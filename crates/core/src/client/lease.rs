@@ -10,7 +10,7 @@ use super::{Config, TaskKey};
 use crate::Tick;
 use paceline_proto::data::{Call, Hello, ToSlot};
 use paceline_proto::parts::carried;
-use paceline_proto::{ClientId, LeaseId, LeaseSecret, NodeId, Seq, SlotId};
+use paceline_proto::{ClientId, ExclusiveId, Incarnation, LeaseId, LeaseSecret, NodeId, Seq, SlotId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -47,9 +47,12 @@ pub(super) type Home = (NodeId, SlotId, bool);
 pub(super) struct Lease {
     pub id: LeaseId,
     pub node: NodeId,
+    pub incarnation: Incarnation,
     pub slot: SlotId,
     pub shape: ShapeKey,
     pub secret: LeaseSecret,
+    /// What it was granted for, if that must exist once.
+    pub exclusive: Option<ExclusiveId>,
     pub link: LinkState,
     /// Since when the link is down, if that is timed.
     pub down_since: Option<Tick>,
@@ -114,9 +117,11 @@ impl Lease {
         Lease {
             id,
             node,
+            incarnation: Incarnation::default(),
             slot,
             shape,
             secret,
+            exclusive: None,
             link: LinkState::Opening { again: false },
             down_since: None,
             broken: false,
@@ -286,6 +291,11 @@ impl Lease {
     /// The last call that was handed to a link: later ones have gone nowhere yet.
     pub fn last_sent(&self) -> Seq {
         self.last_sent
+    }
+
+    /// What was handed to the link after this call has gone nowhere.
+    pub fn unsend(&mut self, last: Seq) {
+        self.last_sent = self.last_sent.min(last);
     }
 
     /// Take back calls that have not been handed to the link yet, all but the first in flight.

@@ -1,6 +1,7 @@
 //! Grants, and the data connections that serve them.
 
 use super::lease::{Lease, LinkState};
+use super::queue::Kind;
 use super::{Client, Effect, LeaseKey};
 use crate::Tick;
 use paceline_proto::Seq;
@@ -56,6 +57,20 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
+    /// Returns the last call that was handed to the link of a lease whose calls run at most once. None: they may run again.
+    pub fn last_sent_once(&self, key: LeaseKey) -> Option<Seq> {
+        let lease = self.leases.get(key.0).filter(|lease| lease.kind == Kind::Once)?;
+        Some(lease.last_sent())
+    }
+
+    /// What was handed to the link after this call has gone nowhere: the slot had closed it. The end of the link is told apart
+    /// from that, after what the slot still had to say. So these calls are known not to have begun (PL-5).
+    pub fn unsend(&mut self, key: LeaseKey, last: Seq) {
+        if let Some(lease) = self.leases.get_mut(key.0) {
+            lease.unsend(last);
+        }
+    }
+
     pub(super) fn on_link_down(&mut self, now: Tick, key: LeaseKey, out: &mut Vec<Effect<Ticket>>) {
         let Some(lease) = self.leases.get_mut(key.0) else { return };
         lease.link = LinkState::Opening { again: true };
@@ -88,6 +103,7 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         let (mut withdrawing, mut ending) = (Vec::new(), Vec::new());
         let mut calls = Vec::new();
+        let plain = self.shapes[lease.shape].has_plain_tasks();
         for call in lease.in_flight() {
             let task = &self.tasks[call.task.0];
             if task.interrupt {
@@ -105,6 +121,7 @@ impl<Ticket: Clone> Client<Ticket> {
                     seq: call.seq,
                     task: task.id,
                     attempt: task.attempts + 1,
+                    at_most_once: task.retries == 0 && plain,
                     function: task.function,
                     timeout: task.timeout,
                     payload: task.payload.clone(),

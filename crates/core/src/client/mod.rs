@@ -107,6 +107,9 @@ pub struct Config {
     pub heartbeat: Duration,
     /// Without the head for this long, what waits for it ends.
     pub head_lost: Duration,
+    /// What this client has been told for itself, whatever heads say (HL-5).
+    pub own_heartbeat: Option<Duration>,
+    pub own_head_lost: Option<Duration>,
 }
 
 impl Default for Config {
@@ -124,6 +127,8 @@ impl Default for Config {
             queue_bytes: 256_000_000,
             heartbeat: Duration::ZERO,
             head_lost: Duration::from_secs(60),
+            own_heartbeat: None,
+            own_head_lost: None,
         }
     }
 }
@@ -156,7 +161,7 @@ pub enum Effect<Ticket> {
     Open { key: LeaseKey, lease: LeaseId, node: NodeId, secret: LeaseSecret },
     /// The lease is over: close its connection, if any.
     Close { key: LeaseKey },
-    /// Neither the slot of this lease nor the head was to be reached for three heartbeats: its calls go elsewhere.
+    /// Neither the slot of this lease nor the head was to be reached for three heartbeats: its calls go elsewhere, or end.
     Abandoned { lease: LeaseId, node: NodeId },
     /// Messages wait for this lease ([`Client::outgoing`]). `now`: its slot has nothing to do until they come.
     Send { key: LeaseKey, now: bool },
@@ -257,9 +262,11 @@ impl<Ticket: Clone> Client<Ticket> {
         }
         match message {
             HeadToClient::Welcome { .. } | HeadToClient::Heartbeat { .. } => {}
-            HeadToClient::Granted { lease, node, slot, shape, secret } => {
+            HeadToClient::Granted { lease, node, slot, shape, incarnation, secret, exclusive } => {
                 let shape = self.shapes.key(&shape);
-                self.on_granted(now, Lease::new(now, lease, node, slot, shape, secret), out);
+                let mut lease = Lease::new(now, lease, node, slot, shape, secret);
+                (lease.incarnation, lease.exclusive) = (incarnation, exclusive);
+                self.on_granted(now, lease, out);
             }
             HeadToClient::Recall { lease } => self.on_recall(now, lease, out),
             HeadToClient::Crowded { shape } => self.on_crowded(shape, out),
@@ -267,6 +274,7 @@ impl<Ticket: Clone> Client<Ticket> {
             HeadToClient::Unplaceable { shape, largest, why } => {
                 self.on_unplaceable(shape, largest, &why, out);
             }
+            HeadToClient::Refused { why } => self.on_refused(&why, out),
             HeadToClient::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
             // The shell prints and finds the way; nothing to decide.
             HeadToClient::Output { .. }
@@ -281,8 +289,9 @@ impl<Ticket: Clone> Client<Ticket> {
             }
             HeadToClient::ActorGone { actor, why } => self.on_actor_gone(actor, why, out),
             HeadToClient::ActorAway { actor, why } => self.on_actor_away(actor, why, out),
+            HeadToClient::ActorKnown { actor, refused: None } => self.on_actor_known(actor),
             // The shell tells whoever waits for it.
-            HeadToClient::ActorKnown { .. } | HeadToClient::Found { .. } => {}
+            HeadToClient::ActorKnown { .. } | HeadToClient::NameHeld { .. } | HeadToClient::Found { .. } => {}
             HeadToClient::Waits { shape, why } => self.on_waits(now, shape, why, out),
         }
     }
@@ -403,11 +412,10 @@ impl<Ticket: Clone> Client<Ticket> {
         let Some(key) = self.shapes.find(&shape) else { return };
         let refused = Unplaceable { needs: shape.needs, largest, why: why.to_owned() };
         self.refuse_group(key, &refused);
+        // Whoever submits such a task again is told again: a larger node may have come.
+        self.want_nothing(key, out);
         for queue in self.queues_of(key) {
-            let queue = &mut self.shapes[queue];
-            // Whoever submits such a task again is told again: a larger node may have come.
-            queue.wanted = 0;
-            for key in queue.drain() {
+            for key in self.shapes[queue].drain() {
                 self.waiting.remove(carried(&self.tasks[key.0].payload));
                 self.finish_unplaced(key, Outcome::Unplaceable(Box::new(refused.clone())), out);
             }

@@ -36,10 +36,9 @@ impl<Ticket: Clone> Client<Ticket> {
             if self.shapes.shape(shape).program != program {
                 continue;
             }
-            let queue = &mut self.shapes[shape];
             // Whoever submits such a task again has it tried again: the program may have been built meanwhile.
-            queue.wanted = 0;
-            for key in queue.drain() {
+            self.want_nothing(shape, out);
+            for key in self.shapes[shape].drain() {
                 self.waiting.remove(carried(&self.tasks[key.0].payload));
                 let outcome = NotStarted { path: path.clone(), why: why.clone() };
                 self.finish_unplaced(key, Outcome::NotStarted(Box::new(outcome)), out);

@@ -116,6 +116,11 @@ impl Queue {
         self.pool != Kind::Plain
     }
 
+    /// Whether these are tasks that any slot of the shape may run, not calls of an actor, a pool or a group.
+    pub fn has_plain_tasks(&self) -> bool {
+        !self.is_pool() && !self.guest && self.group.is_none()
+    }
+
     /// Whether it is a pool's and something may be due in it that no message tells of.
     pub fn is_stirred(&self) -> bool {
         self.is_pool() && (self.attentive || self.barrier != NO_BARRIER)

@@ -106,6 +106,10 @@ pub enum Outcome {
     Stopped {
         by: Box<str>,
     },
+    /// The head or the node did not let this client have a link, for this reason.
+    Refused {
+        why: Box<str>,
+    },
     /// The actor that it is a call of is no more, or died while the call was there.
     ActorGone(Box<ActorGone>),
     /// Nobody knows what became of the actor that it is a call of. It has not run.

@@ -1,7 +1,8 @@
 //! Leases of an earlier start of the head, which this one learns of from those who have them (HD-8).
 //!
 //! A node names the leases that live on it, a client those that it holds, and either may come first. Until both have, a
-//! lease is half known: on its node it counts, for its client it goes on.
+//! lease is half known: on its node it counts, for its client it goes on. A claim ends in one of two ways: the lease is the
+//! client's again, or the client hears that it is over.
 
 use super::{BEATS, Claim, Effect, Head, Lease, LeaseState};
 use crate::time::Tick;
@@ -18,18 +19,35 @@ impl Head {
         met: Option<Met>,
         out: &mut Vec<Effect>,
     ) {
-        let &Placement { lease, slot, shape, blocked, holder, epoch, devices, .. } = placement;
+        let &Placement { lease, slot, shape, blocked, holder, epoch, devices, exclusive, .. } = placement;
+        if self.leases.contains_key(&lease) {
+            // It is on the list twice.
+            return;
+        }
+        self.end_false_guest(lease, out);
         let node = self.nodes.get_mut(&id).expect("the node has just joined");
         // One that needs what the node does not have is none of ours.
         if node.leases.len() >= self.config.max_leases || !shape.needs.fits_in(&node.total) {
             return self.tell_node(id, HeadToNode::End { lease }, out);
         }
         node.leases.insert(lease);
-        let earlier = self.is_earlier(met) && epoch < self.config.epoch;
-        let claim = self.take_claim(lease).filter(|claim| claim.node == id && earlier);
+        let is_old = epoch < self.config.epoch;
+        let earlier = is_old && self.is_earlier(met);
+        let ours = is_old && met.is_some_and(|met| met.cluster == self.config.cluster);
+        // The node may have met this head already and come back with it: whoever claims it has it still. What is under it
+        // may be work's, which no client can claim.
+        let is_right = |claim: &Claim| claim.held.node == id && ours && holder.work().is_none();
+        let (claim, refused) = match self.take_claim(lease) {
+            Some(claim) if is_right(&claim) => (Some(claim), None),
+            claim => (None, claim),
+        };
+        if let Some(claim) = refused {
+            let death = Death::of_lost_node();
+            self.tell_client(claim.client, HeadToClient::Ended { lease, death }, out);
+        }
         let client = claim.as_ref().map_or(holder, |claim| claim.client);
         // One that is here and did not name it has given it back, or was never told of it.
-        let abandoned = claim.is_none() && self.clients.contains_key(&holder);
+        let abandoned = claim.is_none() && (self.clients.contains_key(&holder) || holder.work().is_some());
         let work = self.on_work_found(id, placement);
         let state = match claim {
             _ if work == Some(true) => LeaseState::Held { slot, since: now },
@@ -45,8 +63,19 @@ impl Head {
         };
         self.leases.insert(
             lease,
-            Lease { client, node: id, shape, devices, blocked, firm: work.is_some(), state, via: None },
+            Lease {
+                client,
+                node: id,
+                shape,
+                devices,
+                blocked,
+                firm: work.is_some(),
+                exclusive,
+                state,
+                via: None,
+            },
         );
+        self.add_copy(exclusive);
         self.holders.insert((client, lease));
         if state.is_somebodys() {
             self.hand_over(lease);
@@ -68,9 +97,10 @@ impl Head {
         met: Option<Met>,
         out: &mut Vec<Effect>,
     ) {
-        let Held { lease, node, shape } = held;
+        let Held { lease, node, incarnation, shape, exclusive } = held;
         let state = self.leases.get(&lease).map(|lease| lease.state);
-        if self.claims.get(&lease).is_some_and(|claim| claim.client == id) {
+        let claimed = self.claims.get(&lease).map(|claim| claim.client);
+        if claimed == Some(id) {
             return;
         }
         if let Some(LeaseState::Unclaimed { slot, .. }) = state {
@@ -82,10 +112,19 @@ impl Head {
             self.hand_over(lease);
             self.count(lease);
             self.place_under(lease);
-        } else if state.is_none() && self.is_earlier(met) && !self.nodes.contains_key(&node) {
+        } else if state.is_none()
+            && claimed.is_none()
+            && self.clients[&id].claimed.values().sum::<usize>() < self.config.max_claimed_leases
+            && self.is_earlier(met)
+            && !self.has_reported(node, incarnation)
+        {
+            // Whoever claimed it first has it.
             let until = now + self.config.heartbeat * BEATS;
             self.no_later_than(until);
-            self.claims.insert(lease, Claim { client: id, node, shape, until, broken: false });
+            let claim = Claim { client: id, held, said: now, until, broken: false };
+            if self.claims.insert(lease, claim).is_none() {
+                self.add_copy(exclusive);
+            }
             let client = self.clients.get_mut(&id).expect("it has said hello");
             *client.claimed.entry(shape).or_default() += 1;
             self.note_hunger(id);
@@ -108,10 +147,17 @@ impl Head {
 
     /// The node has reported: what was claimed on it and is not there is over.
     pub(super) fn refuse_claims(&mut self, node: NodeId, out: &mut Vec<Effect>) {
-        self.refuse(|claim| claim.node == node, out);
+        let incarnation = self.nodes[&node].incarnation;
+        self.refuse(|claim| claim.held.node == node && claim.held.incarnation <= incarnation, out);
     }
 
     pub(super) fn give_up_claims(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        let late = self.claims.values().filter(|claim| claim.until <= now);
+        for (held, said) in late.map(|claim| (claim.held, claim.said)).collect::<Vec<_>>() {
+            // What is there may live on, and nobody knows (FE-3).
+            self.fence_lost(held, said);
+            self.on_host_ended(held.lease, Some(&Death::of_lost_node()), out);
+        }
         self.refuse(|claim| claim.until <= now, out);
         let overdue: Vec<LeaseId> = (self.leases.iter())
             .filter(|(_, lease)| matches!(lease.state, LeaseState::Unclaimed { until, .. } if until <= now))
@@ -139,20 +185,23 @@ impl Head {
 
     pub(super) fn drop_claims(&mut self, is_one: impl Fn(&LeaseId, &Claim) -> bool) {
         let dropped = self.claims.iter().filter(|(lease, claim)| is_one(lease, claim));
-        for lease in dropped.map(|(&lease, _)| lease).collect::<Vec<_>>() {
-            self.take_claim(lease);
+        for (held, said) in dropped.map(|(_, claim)| (claim.held, claim.said)).collect::<Vec<_>>() {
+            // Its node has not heard of that, and may have it still.
+            self.fence_lost(held, said);
+            self.take_claim(held.lease);
         }
     }
 
     /// The lease is known by now, or is over: its client may want another instead.
     fn take_claim(&mut self, lease: LeaseId) -> Option<Claim> {
         let claim = self.claims.remove(&lease)?;
+        self.drop_copy(claim.held.exclusive);
         if let Some(client) = self.clients.get_mut(&claim.client)
-            && let Some(count) = client.claimed.get_mut(&claim.shape)
+            && let Some(count) = client.claimed.get_mut(&claim.held.shape)
         {
             *count -= 1;
             if *count == 0 {
-                client.claimed.remove(&claim.shape);
+                client.claimed.remove(&claim.held.shape);
             }
             self.note_hunger(claim.client);
             self.dirty = true;
@@ -170,7 +219,7 @@ impl Head {
     }
 
     /// Whether a peer comes from an earlier start of this very cluster.
-    fn is_earlier(&self, met: Option<Met>) -> bool {
+    pub(super) fn is_earlier(&self, met: Option<Met>) -> bool {
         met.is_some_and(|met| met.cluster == self.config.cluster && met.epoch < self.config.epoch)
     }
 }

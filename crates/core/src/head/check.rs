@@ -1,5 +1,6 @@
 //! The invariants, spelled out. Slow and plain on purpose: it recomputes every book from the leases alone.
 
+use super::families::MAX_NESTING_DEPTH;
 use super::lineup::Lineup;
 use super::room::Room;
 use super::{ClientLink, Family, Head, Lease, NodeLink};
@@ -22,7 +23,9 @@ impl Head {
         self.clients.keys().try_for_each(|&id| self.check_client(id))?;
         self.check_families()?;
         self.check_works()?;
+        self.check_fences()?;
         self.check_actors()?;
+        self.check_books()?;
         self.check_indexes()
     }
 
@@ -95,7 +98,23 @@ impl Head {
         ensure!(families == self.families, "HD-7: the families use {families:?}, not {:?}", self.families);
         let shallow = self.clients.iter().find(|(id, client)| (client.root == **id) != (client.depth == 0));
         ensure!(shallow.is_none(), "HD-7: {:?} is in the wrong family", shallow.map(|(id, _)| id));
-        Ok(())
+        self.clients.keys().try_for_each(|&id| self.check_ancestors(id))
+    }
+
+    /// FM-1, and a slot lies one task deeper than its parent.
+    fn check_ancestors(&self, id: ClientId) -> Result<(), String> {
+        let mut at = id;
+        for _ in 0..=self.clients.len() {
+            let Some(parent) = self.parent_of(at).filter(|_| !self.clients[&at].orphan) else {
+                return Ok(());
+            };
+            let (below, above) = (&self.clients[&at], &self.clients[&parent]);
+            let deeper = (above.depth + 1).min(MAX_NESTING_DEPTH);
+            let same = above.orphan || (below.root, below.depth) == (above.root, deeper);
+            ensure!(same, "HD-7: {at:?} has another place than below {parent:?}");
+            at = parent;
+        }
+        Err(format!("FM-1: {id:?} works for itself"))
     }
 
     fn check_indexes(&self) -> Result<(), String> {

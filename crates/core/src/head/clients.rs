@@ -1,11 +1,13 @@
 //! What clients say, and what happens when they fall silent.
 
 use super::actors::Said;
-use super::{BEATS, Client, ClientLink, Effect, Head, LeaseState, LinkEnd, Want};
+use super::books::{near_weight, no_room, program_weight, rule_weight};
+use super::{BEATS, Client, ClientLink, Config, Effect, Head, LeaseState, LinkEnd, Want};
 use crate::time::Tick;
 use paceline_proto::control::{ClientToHead, HeadToClient, HeadToNode, Held, Met};
 use paceline_proto::{
-    ClientId, CustomName, LeaseId, NodeId, PlacementId, ProgramId, Rule, Shape, Start, StartError,
+    ClientId, CustomName, ExclusiveId, LeaseId, NodeId, PlacementId, ProgramId, Resources, Rule, Shape,
+    Start, StartError,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,22 +25,28 @@ impl Head {
         message: ClientToHead,
         out: &mut Vec<Effect>,
     ) {
-        if self.is_work(from) {
-            // Nobody else speaks for work.
-            return;
+        if from.work().is_some() {
+            // The head alone speaks for work, also for what it has not numbered yet.
+            return out.push(Effect::DropClient(from));
         }
         if let Some(client) = self.clients.get_mut(&from) {
             client.heard = client.heard.map(|_| now);
             client.spoke = now;
         }
         match message {
-            ClientToHead::Hello { client, name, leases, met, under } => {
+            ClientToHead::Hello { client, name, leases, met, under, beats } => {
                 if client == from && self.outranks(met, out) {
                     self.on_hello(now, client, name, &leases, met, under, out);
+                    if beats {
+                        self.note_heard(now, client);
+                    }
                 }
             }
             ClientToHead::Program { program, start } => self.on_program(from, program, start),
-            ClientToHead::Want { shape, count } => self.on_want(now, from, shape, count, out),
+            ClientToHead::Want { shape, count, exclusive } => {
+                self.on_want(now, from, shape, count, exclusive, out);
+            }
+            ClientToHead::Lost { lease } => self.on_lost(now, from, lease),
             ClientToHead::Near { shape, nodes } => self.on_near(from, shape, nodes),
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),
@@ -52,11 +60,11 @@ impl Head {
             ClientToHead::Named { resources } => self.learn_names(resources),
             ClientToHead::Standing { weight, priority } => self.on_standing(from, weight, priority),
             ClientToHead::Reopening => self.on_reopening(from),
-            ClientToHead::Actor { actor, name, about, lease, gone, program } => {
-                self.on_actor(from, Said { actor, name, about, lease, gone, program }, out);
+            ClientToHead::Actor { actor, name, about, lease, gone, program, named } => {
+                self.on_actor(now, from, Said { actor, name, about, lease, gone, program, named }, out);
             }
             ClientToHead::Visit { actor, stay, held } => self.on_visit(now, from, actor, stay, held, out),
-            ClientToHead::Find { number, name } => self.on_find(from, number, &name, out),
+            ClientToHead::Find { number, name } => self.on_find(now, from, number, &name, out),
         }
     }
 
@@ -71,20 +79,31 @@ impl Head {
         under: Option<LeaseId>,
         out: &mut Vec<Effect>,
     ) {
-        let welcome = HeadToClient::Welcome { cluster: self.config.cluster, epoch: self.config.epoch };
+        let (cluster, epoch, timing) = (self.config.cluster, self.config.epoch, self.timing());
+        let welcome = HeadToClient::Welcome { cluster, epoch, timing };
         let known = self.clients.get_mut(&id);
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
-        let reopened = known.is_none_or(|client| matches!(client.link, ClientLink::Down { .. }));
+        let reopened = known.as_ref().is_none_or(|client| matches!(client.link, ClientLink::Down { .. }));
+        let is_new = known.is_none();
         if reopened {
             let client = self.clients.entry(id).or_insert_with(|| Client::new(now, id, name));
             client.link = ClientLink::Up;
             client.reopens = false;
+            client.lost = 0;
             client.reaches.clear();
+            self.note_kept(id);
         }
         self.tell_client(id, welcome, out);
         if reopened {
+            let earlier = self.is_earlier(met);
+            self.clients.get_mut(&id).expect("it is here by now").from_earlier_head = earlier;
             // Before it has anything: what it has counts as its family's.
             under.into_iter().for_each(|lease| self.on_under(id, lease));
+            if let Some(why) = self.refuse_bytes(id, 0).filter(|_| is_new) {
+                self.tell_client(id, HeadToClient::Refused { why }, out);
+                self.forget_client(id, out);
+                return out.push(Effect::DropClient(id));
+            }
             self.reconcile_client(now, id, named, met, out);
             self.tell_of_the_end(id, out);
         }
@@ -141,22 +160,58 @@ impl Head {
     }
 
     fn on_client_beat(&mut self, now: Tick, from: ClientId, beat: u64, out: &mut Vec<Effect>) {
-        let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up()) else { return };
+        if self.note_heard(now, from) {
+            self.tell_client(from, HeadToClient::Heartbeat { beat }, out);
+        }
+    }
+
+    /// One that says something again and again is here: from now on its silence counts. Returns whether it has a link.
+    fn note_heard(&mut self, now: Tick, from: ClientId) -> bool {
+        let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up()) else { return false };
         client.heard = Some(now);
         self.no_later_than(now + self.config.client_lost);
-        self.tell_client(from, HeadToClient::Heartbeat { beat }, out);
+        true
     }
 
     fn on_program(&mut self, from: ClientId, program: ProgramId, start: Start) {
-        if let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up()) {
-            client.programs.entry(program).or_insert(start);
+        let most = self.config.max_programs;
+        let weight = program_weight(&start);
+        let room = self.refuse_bytes(from, weight).is_none();
+        let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up()) else { return };
+        if client.programs.len() >= most || client.programs.contains_key(&program) {
+            return;
+        }
+        if room {
+            client.programs.insert(program, start);
+            client.bytes += weight;
+            self.note_kept(from);
+        } else {
+            client.dropped = true;
         }
     }
 
     fn on_placement(&mut self, from: ClientId, id: PlacementId, rule: Rule) {
+        let (most, largest) = (self.config.max_placements, self.config.max_group_members);
+        let weight = rule_weight(&rule);
+        let room = self.refuse_bytes(from, weight).is_none();
         if let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up() && !id.is_any()) {
+            if client.placements.len() + client.oversized.len() >= most || client.knows_of_rule(id) {
+                return;
+            }
+            if !room {
+                client.dropped = true;
+                return;
+            }
+            let members: u64 = rule.gang.iter().map(|member| u64::from(member.count)).sum();
+            if members > u64::from(largest) {
+                client.oversized.insert(id);
+                client.bytes += Client::oversized_weight();
+                return self.note_kept(from);
+            }
             let firm = rule.is_firm();
-            client.placements.entry(id).or_insert(rule);
+            client.placements.insert(id, rule);
+            client.bytes += weight;
+            self.note_kept(from);
             if firm {
                 self.note_members(from, id);
             }
@@ -181,29 +236,53 @@ impl Head {
     pub(super) fn on_program_failed(&mut self, program: ProgramId, why: &StartError, out: &mut Vec<Effect>) {
         let using = self.clients.iter().filter(|(_, client)| client.programs.contains_key(&program));
         for id in using.map(|(&id, _)| id).collect::<Vec<_>>() {
-            let client = self.clients.get_mut(&id).expect("listed just now");
-            client.wants.retain(|shape, _| shape.program != program);
+            let wants = self.clients[&id].wants.keys().copied();
+            for shape in wants.filter(|shape| shape.program == program).collect::<Vec<_>>() {
+                self.forget_want(id, shape);
+            }
             self.note_hunger(id);
             self.tell_client(id, HeadToClient::ProgramFailed { program, why: why.clone() }, out);
         }
     }
 
-    fn on_want(&mut self, now: Tick, id: ClientId, shape: Shape, count: u32, out: &mut Vec<Effect>) {
+    fn on_want(
+        &mut self,
+        now: Tick,
+        id: ClientId,
+        shape: Shape,
+        count: u32,
+        exclusive: Option<ExclusiveId>,
+        out: &mut Vec<Effect>,
+    ) {
+        let crowded = self.refuse_bytes(id, Client::want_weight());
         let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) else { return };
-        let known = (shape.program.is_own() || client.programs.contains_key(&shape.program))
-            && (shape.placement.is_any() || client.placements.contains_key(&shape.placement));
-        if count == 0 || !known {
+        if let Some(before) = client.wants.get(&shape).and_then(|want| want.exclusive) {
+            self.fences.not_wanted(before, id);
+        }
+        if count == 0 {
             client.wants.remove(&shape);
-            client.near.remove(&shape);
+            client.set_near(shape, Vec::new());
+        } else if let Some(why) = client.refuse_want(&self.config, shape, crowded) {
+            client.wants.remove(&shape);
+            client.set_near(shape, Vec::new());
+            let largest = Resources::default();
+            self.tell_client(id, HeadToClient::Unplaceable { shape, largest, why }, out);
+        } else if !client.knows(shape) {
+            // Of a program or a rule that nobody has declared: a message that was overtaken.
+            client.wants.remove(&shape);
+            client.set_near(shape, Vec::new());
         } else {
             self.turns += 1;
-            let fresh = Want { count: 0, order: self.turns, since: now, told: false };
+            let fresh = Want { count: 0, order: self.turns, since: now, told: false, exclusive };
             let news = !client.wants.contains_key(&shape);
             let want = client.wants.entry(shape).or_insert(fresh);
             if count > want.count {
                 want.since = now;
             }
-            (want.count, want.told) = (count, false);
+            (want.count, want.told, want.exclusive) = (count, false, exclusive);
+            if let Some(exclusive) = exclusive {
+                self.fences.wanted_by(exclusive, id);
+            }
             self.untold.insert(id);
             if news && self.clients[&id].count(shape) == 0 {
                 self.note_wait(now, id, shape);
@@ -219,11 +298,14 @@ impl Head {
         let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) else { return };
         nodes.truncate(MOST_NEAR);
         let most = client.near.len() >= MOST_NEAR_SHAPES && !client.near.contains_key(&shape);
-        if nodes.is_empty() {
-            client.near.remove(&shape);
-        } else if !most {
-            client.near.insert(shape, nodes);
+        if most && !nodes.is_empty() {
+            return;
         }
+        let weight = near_weight(&nodes);
+        // A wish that is not kept is only that: the lease is granted all the same.
+        let nodes = if self.refuse_bytes(id, weight).is_some() { Vec::new() } else { nodes };
+        self.clients.get_mut(&id).expect("seen above").set_near(shape, nodes);
+        self.note_kept(id);
     }
 
     fn on_release(&mut self, from: ClientId, id: LeaseId, out: &mut Vec<Effect>) {
@@ -242,8 +324,7 @@ impl Head {
         if let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up()) {
             self.going.insert(id, last);
             client.link = ClientLink::Leaving;
-            client.wants.clear();
-            client.near.clear();
+            self.forget_wants(id);
             self.note_hunger(id);
         }
     }
@@ -255,7 +336,8 @@ impl Head {
     }
 
     pub(super) fn on_client_down(&mut self, now: Tick, id: ClientId, end: LinkEnd, out: &mut Vec<Effect>) {
-        let Some(client) = self.clients.get(&id) else { return };
+        // Work has no link that could end.
+        let Some(client) = self.clients.get(&id).filter(|_| id.work().is_none()) else { return };
         let leaving = matches!(client.link, ClientLink::Leaving);
         // A slot that has no lease any more has no reason to come back.
         let idle = client.under.is_some_and(|under| client.orphan || !self.leases.contains_key(&under));
@@ -282,8 +364,7 @@ impl Head {
         client.link = ClientLink::Down { until };
         client.heard = None;
         // It says again what it wants when it comes back; meanwhile nothing new is for it.
-        client.wants.clear();
-        client.near.clear();
+        self.forget_wants(id);
         self.note_hunger(id);
         self.no_later_than(until);
     }
@@ -318,6 +399,7 @@ impl Head {
         self.end_actors_of(id, out);
         self.end_leases(id, out);
         self.drop_claims(|_, claim| claim.client == id);
+        self.forget_wants(id);
         let under = self.clients.remove(&id).and_then(|client| client.under);
         if let Some(lease) = under {
             self.slots.remove(&(lease, id));
@@ -339,13 +421,18 @@ impl Head {
 impl Client {
     pub(super) fn new(now: Tick, id: ClientId, name: String) -> Client {
         Client {
+            bytes: name.len(),
+            dropped: false,
             name,
             link: ClientLink::Up,
             heard: None,
             spoke: now,
             reopens: false,
+            from_earlier_head: false,
+            lost: 0,
             programs: BTreeMap::new(),
             placements: BTreeMap::new(),
+            oversized: BTreeSet::new(),
             weight: 1,
             priority: 0,
             wants: BTreeMap::new(),
@@ -363,6 +450,71 @@ impl Client {
 
     pub(super) fn is_up(&self) -> bool {
         matches!(self.link, ClientLink::Up)
+    }
+
+    /// Replaces the nodes that it prefers for this shape; nothing: it prefers none.
+    fn set_near(&mut self, shape: Shape, nodes: Vec<(NodeId, u32)>) {
+        let weight = if nodes.is_empty() { 0 } else { near_weight(&nodes) };
+        let before = match nodes.is_empty() {
+            true => self.near.remove(&shape),
+            false => self.near.insert(shape, nodes),
+        };
+        self.bytes = self.bytes + weight - before.map_or(0, |before| near_weight(&before));
+    }
+
+    pub(super) fn forget_near(&mut self) {
+        let near = std::mem::take(&mut self.near);
+        self.bytes -= near.values().map(|nodes| near_weight(nodes)).sum::<usize>();
+    }
+
+    fn knows_of_rule(&self, id: PlacementId) -> bool {
+        self.placements.contains_key(&id) || self.oversized.contains(&id)
+    }
+
+    fn knows(&self, shape: Shape) -> bool {
+        self.knows_rule(shape) && self.knows_program(shape)
+    }
+
+    fn knows_rule(&self, shape: Shape) -> bool {
+        shape.placement.is_any() || self.placements.contains_key(&shape.placement)
+    }
+
+    fn knows_program(&self, shape: Shape) -> bool {
+        shape.program.is_own() || self.programs.contains_key(&shape.program)
+    }
+
+    /// Returns why the head does not look for leases of this shape for this client, if it does not.
+    fn refuse_want(&self, config: &Config, shape: Shape, crowded: Option<String>) -> Option<String> {
+        let (shapes, rules, programs) = (config.max_shapes, config.max_placements, config.max_programs);
+        if self.oversized.contains(&shape.placement) {
+            let most = config.max_group_members;
+            return Some(format!("a group may have {most} members (max_group_members of the head)"));
+        }
+        // As many as `on_placement` counts: a rule that it dropped is not on its way.
+        if !self.knows_rule(shape) && self.placements.len() + self.oversized.len() >= rules {
+            return Some(format!(
+                "its placement rule is not known: the head keeps {rules} for one client (max_placements of the head)"
+            ));
+        }
+        if !self.knows_program(shape) && self.programs.len() >= programs {
+            return Some(format!(
+                "its program is not known: the head keeps {programs} for one client (max_programs of the head)"
+            ));
+        }
+        if !self.knows(shape) && self.dropped {
+            return Some(no_room(config.max_client_state));
+        }
+        if self.wants.contains_key(&shape) {
+            return None;
+        }
+        let full = self.wants.len() >= shapes;
+        crowded.or_else(|| {
+            full.then(|| {
+                format!(
+                    "this client waits for {shapes} different kinds of slots already (max_shapes of the head)"
+                )
+            })
+        })
     }
 
     /// How many leases of this shape it has, on their way to it or held.

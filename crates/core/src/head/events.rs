@@ -18,6 +18,8 @@ pub enum Event {
     FromNode(NodeId, NodeToHead),
     /// The node's link is gone.
     NodeDown(NodeId),
+    /// The node's link is gone, and its machine says that its process is, too. What it ran may live for a moment longer.
+    NodeDied(NodeId),
     /// Let this node finish what it runs and go.
     Drain(NodeId),
     /// The cluster is to end: everybody is told to go. `by` says who wants that, for people.

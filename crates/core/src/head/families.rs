@@ -1,39 +1,94 @@
 //! Slots that are clients, too, and tasks that wait for them (HD-7).
+//!
+//! * FM-1 (no cycles): of clients that have a place none works for itself, through however many others. A slot whose
+//!   word would close a cycle has no place until that changes: a task returned without waiting for its child, and a
+//!   child of that child runs in its slot.
 
 use super::{Effect, Family, Head, Lease, LeaseState, Node};
 use paceline_proto::{ClientId, Death, DeathCause, LeaseId, NodeId, Resources, Sum};
+use std::collections::BTreeSet;
+
+/// Tasks that lie deeper than this below their root count as this deep.
+pub(super) const MAX_NESTING_DEPTH: u32 = 1 << 16;
 
 impl Head {
     /// The client says which of our leases it has. It works for whoever that lease is for, one task deeper.
     pub(super) fn on_under(&mut self, id: ClientId, lease: LeaseId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        if let Some(before) = client.under {
+        if let Some(before) = client.under.replace(lease) {
             self.slots.remove(&(before, id));
         }
         self.slots.insert((lease, id));
-        (client.under, client.orphan) = (Some(lease), true);
-        let held = |lease: &&Lease| lease.state.is_somebodys() && lease.client != id;
-        let parent = self.leases.get(&lease).filter(held).map(|lease| &self.clients[&lease.client]);
-        // One whose own place is not known yet has none to give.
-        let parent = parent.filter(|parent| !parent.orphan);
-        if let Some((root, depth)) =
-            parent.map(|parent| (parent.root, parent.depth + 1)).filter(|it| it.0 != id)
-        {
-            let leases: Vec<LeaseId> = self.clients[&id].leases.values().flatten().copied().collect();
-            leases.iter().for_each(|&lease| self.uncount(lease));
-            let client = self.clients.get_mut(&id).expect("seen above");
-            (client.root, client.depth, client.orphan) = (root, depth, false);
-            leases.iter().for_each(|&lease| self.count(lease));
-            leases.into_iter().for_each(|lease| self.place_under(lease));
-        }
-        self.note_hunger(id);
+        self.place_slots(vec![id]);
         self.dirty = true;
     }
 
     /// Its lease is known again, so a slot that is a client has its place in the family again (HD-8).
     pub(super) fn place_under(&mut self, lease: LeaseId) {
-        for id in self.slots_under(lease) {
-            self.on_under(id, lease);
+        let slots = self.slots_under(lease);
+        if !slots.is_empty() {
+            self.place_slots(slots);
+            self.dirty = true;
+        }
+    }
+
+    /// Gives these slots and all that work for them their places. What slots say of themselves need not be true, so
+    /// nothing here recurses, and each slot is placed once.
+    fn place_slots(&mut self, mut pending: Vec<ClientId>) {
+        let mut placed = BTreeSet::new();
+        while let Some(id) = pending.pop() {
+            if placed.insert(id) && self.place_slot(id) {
+                pending.extend(self.slots_of(id));
+            }
+        }
+    }
+
+    /// Gives one slot its place, one task deeper than its parent. Returns whether there is one for it.
+    fn place_slot(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get_mut(&id) else { return false };
+        client.orphan = true;
+        // One whose own place is not known yet has none to give.
+        let parent = self.parent_of(id).map(|parent| (parent, &self.clients[&parent]));
+        let parent = parent.filter(|(_, parent)| !parent.orphan && parent.root != id);
+        let place = parent.map(|(it, parent)| (it, parent.root, (parent.depth + 1).min(MAX_NESTING_DEPTH)));
+        let place = place.filter(|(parent, ..)| !self.works_for(*parent, id));
+        if let Some((_, root, depth)) = place {
+            let leases: Vec<LeaseId> = self.clients[&id].leases.values().flatten().copied().collect();
+            leases.iter().for_each(|&lease| self.uncount(lease));
+            let client = self.clients.get_mut(&id).expect("seen above");
+            (client.root, client.depth, client.orphan) = (root, depth, false);
+            leases.iter().for_each(|&lease| self.count(lease));
+        }
+        self.note_hunger(id);
+        place.is_some()
+    }
+
+    /// Returns the client that holds the lease under which this one works.
+    pub(super) fn parent_of(&self, id: ClientId) -> Option<ClientId> {
+        let lease = self.leases.get(&self.clients.get(&id)?.under?)?;
+        (lease.state.is_somebodys() && lease.client != id).then_some(lease.client)
+    }
+
+    /// Returns whether a client works, at whatever depth, for this ancestor. Clients that have a place form no cycle,
+    /// so the walk ends.
+    fn works_for(&self, id: ClientId, ancestor: ClientId) -> bool {
+        let next = |id: &ClientId| self.parent_of(*id).filter(|_| !self.clients[id].orphan);
+        std::iter::successors(Some(id), next).take(self.clients.len() + 1).any(|it| it == ancestor)
+    }
+
+    /// Returns the slots that work under leases of this client.
+    fn slots_of(&self, id: ClientId) -> Vec<ClientId> {
+        let leases = self.clients.get(&id).into_iter().flat_map(|client| client.leases.values().flatten());
+        leases.flat_map(|&lease| self.slots_under(lease)).collect()
+    }
+
+    /// A lease is over without a death: slots that worked under it are nobody's descendants any more, so others that
+    /// could not work for them without a cycle now can.
+    pub(super) fn place_below(&mut self, lease: LeaseId) {
+        let below: Vec<ClientId> =
+            self.slots_under(lease).into_iter().flat_map(|slot| self.slots_of(slot)).collect();
+        if !below.is_empty() {
+            self.place_slots(below);
         }
     }
 

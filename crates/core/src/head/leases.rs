@@ -17,8 +17,10 @@ impl Head {
         let id = self.next_lease();
         let state = LeaseState::Placing;
         let firm = self.is_firm(client, shape) || self.is_work(client);
-        let lease = Lease { client, node, shape, devices, blocked: false, firm, state, via: None };
+        let exclusive = self.exclusive_of(client, shape);
+        let lease = Lease { client, node, shape, devices, blocked: false, firm, exclusive, state, via: None };
         self.leases.insert(id, lease);
+        self.add_copy(exclusive);
         self.holders.insert((client, id));
         let holder = self.clients.get_mut(&client).expect("leases are placed for clients that are here");
         holder.leases.entry(shape).or_default().insert(id);
@@ -38,7 +40,8 @@ impl Head {
         }
         let secret = self.secret_of(id);
         let (lease, holder, once) = (id, client, firm);
-        let place = HeadToNode::Place { lease, client: root, shape, holder, secret, devices, once };
+        let place =
+            HeadToNode::Place { lease, client: root, shape, holder, secret, devices, once, exclusive };
         self.tell_node(node, place, out);
     }
 
@@ -69,6 +72,7 @@ impl Head {
         self.keep_promise(id);
         let lease = self.leases.remove(&id).expect("only known leases finish");
         self.holders.remove(&(lease.client, id));
+        self.drop_copy(lease.exclusive);
         if let Some(last) = self.going.get_mut(&lease.client) {
             last.remove(&id);
         }

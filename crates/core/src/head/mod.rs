@@ -21,6 +21,7 @@
 
 mod actors;
 mod adoption;
+mod books;
 mod check;
 mod clients;
 mod deep;
@@ -50,10 +51,10 @@ mod waits;
 
 use crate::alarm::Alarm;
 use crate::time::Tick;
-use paceline_proto::control::{HeadToClient, HeadToNode, Met};
+use paceline_proto::control::{HeadToClient, HeadToNode, Held, Met, Timing};
 use paceline_proto::{
-    Address, ClientId, ClusterId, Devices, Epoch, Facts, Incarnation, LeaseId, Names, NodeId, PlacementId,
-    ProgramId, Resources, Rule, Shape, SlotId, Start, Sum,
+    Address, ClientId, ClusterId, Devices, Epoch, ExclusiveId, Facts, Incarnation, LeaseId, Names, NodeId,
+    PlacementId, ProgramId, Resources, Rule, Shape, SlotId, Start, Sum,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -70,7 +71,7 @@ pub use waits::Waiting;
 pub use status::{LeaseStatus, NodeStatus, Status};
 
 /// How long silence may last, in heartbeats, before a node counts as lost.
-const BEATS: u32 = 3;
+const BEATS: u32 = Timing::BEATS;
 
 /// All invariants are checked after each step, in builds that do so, up to this many nodes.
 const CHECKED_UP_TO: usize = 64;
@@ -89,12 +90,33 @@ pub struct Config {
     pub client_lost: Duration,
     /// A node that is gone is still counted on for this long when a request is judged impossible.
     pub head_lost: Duration,
+    /// The longest time for which anything of an earlier start may go on without a head (FE-4).
+    pub earlier_head_lost: Duration,
     /// For this long after the start nothing is impossible: nodes may still be on their way.
     pub settle: Duration,
     /// A lease that others wait for is left alone for this long, where taking it would only turn the tables.
     pub quantum: Duration,
     /// The most leases of one node, whatever they need.
     pub max_leases: usize,
+    /// The most members of one group of leases that are granted together.
+    pub max_group_members: u32,
+    /// The most that one client may have of each: different shapes wanted, placement rules, programs, actors of its own,
+    /// actors of others that it calls, and leases of an earlier start that it claims or states to be lost.
+    pub max_shapes: usize,
+    pub max_placements: usize,
+    pub max_programs: usize,
+    pub max_actors: usize,
+    pub max_called_actors: usize,
+    pub max_claimed_leases: usize,
+    /// So many bytes may wait for one peer that does not read; then its link is dropped.
+    pub max_unread_bytes: usize,
+    /// So many bytes are kept for one client and its tasks: names, programs, rules, requests, actors.
+    pub max_client_state: usize,
+    /// So many bytes have the records of all submitted programs together.
+    pub max_submitted_bytes: usize,
+    /// So many links may the clients of one machine have at a time, and the tasks that run on one machine.
+    pub max_client_links: usize,
+    pub max_task_links: usize,
 }
 
 impl Config {
@@ -107,9 +129,22 @@ impl Config {
             beats: BEATS,
             client_lost: Duration::from_secs(30),
             head_lost: Duration::from_secs(60),
+            earlier_head_lost: Duration::ZERO,
             settle: Duration::ZERO,
             quantum: Duration::from_millis(200),
             max_leases: 1024,
+            max_group_members: 10_000,
+            max_shapes: 20_000,
+            max_placements: 20_000,
+            max_programs: 1_000,
+            max_actors: 20_000,
+            max_called_actors: 20_000,
+            max_claimed_leases: 100_000,
+            max_unread_bytes: 64 << 20,
+            max_client_state: 256 << 20,
+            max_submitted_bytes: 1 << 30,
+            max_client_links: 2_000,
+            max_task_links: 4_096,
         }
     }
 }
@@ -162,8 +197,8 @@ pub struct Head {
     going: BTreeMap<ClientId, BTreeSet<LeaseId>>,
     /// Nodes that are gone.
     departed: BTreeMap<NodeId, Departed>,
-    /// Leases of actors that were lost with nodes that may live.
-    fences: BTreeMap<LeaseId, fences::Fence>,
+    /// What must not exist twice.
+    fences: fences::Fences,
     leases: BTreeMap<LeaseId, Lease>,
     /// The same, by who holds them; and the slots that are clients, by the lease they work under.
     holders: BTreeSet<(ClientId, LeaseId)>,
@@ -174,6 +209,8 @@ pub struct Head {
     superseded: bool,
     granted: u64,
     turns: u64,
+    /// When the first thing happened.
+    started_at: Option<Tick>,
     /// Nothing is impossible before.
     settled_at: Option<Tick>,
     /// No deadline lies before this.
@@ -189,10 +226,16 @@ pub struct Head {
     /// What it owns itself.
     works: detached::Works,
     actors: actors::Actors,
+    /// How much of all this is whose.
+    books: books::Books,
 }
 
 struct Client {
     name: String,
+    /// How many bytes its name, programs, rules and preferred nodes have.
+    bytes: usize,
+    /// Something that it declared was not kept, for want of room.
+    dropped: bool,
     link: ClientLink,
     /// When it last said something, if it is one that says something again and again.
     heard: Option<Tick>,
@@ -200,10 +243,15 @@ struct Client {
     spoke: Tick,
     /// It lets go of its link, and opens another.
     reopens: bool,
+    /// It came from an earlier start of this head, and how many leases it has said to have lost.
+    from_earlier_head: bool,
+    lost: usize,
     /// How the programs are started that its shapes name.
     programs: BTreeMap<ProgramId, Start>,
     /// What its shapes ask of nodes.
     placements: BTreeMap<PlacementId, Rule>,
+    /// Rules of groups that are too large.
+    oversized: BTreeSet<PlacementId>,
     /// Its part of what there is not enough of, and who comes before whom; those of its root count.
     weight: u32,
     priority: i32,
@@ -258,6 +306,8 @@ struct Want {
     since: Tick,
     /// The client knows that there is no room.
     told: bool,
+    /// What it is for, if that must exist once.
+    exclusive: Option<ExclusiveId>,
 }
 
 struct Node {
@@ -300,8 +350,9 @@ enum NodeLink {
 /// A client says that it holds a lease of an earlier start.
 struct Claim {
     client: ClientId,
-    node: NodeId,
-    shape: Shape,
+    held: Held,
+    /// When it said so.
+    said: Tick,
     /// So long may its node take to report.
     until: Tick,
     /// The client cannot reach the slot.
@@ -318,6 +369,8 @@ struct Lease {
     blocked: bool,
     /// It is not asked back (GA-3).
     firm: bool,
+    /// What is under it, if that must exist once.
+    exclusive: Option<ExclusiveId>,
     state: LeaseState,
     /// The node through which its client reaches it, if it cannot by itself.
     via: Option<NodeId>,
@@ -377,7 +430,7 @@ impl Head {
             room: Room::default(),
             going: BTreeMap::new(),
             departed: BTreeMap::new(),
-            fences: BTreeMap::new(),
+            fences: fences::Fences::default(),
             leases: BTreeMap::new(),
             holders: BTreeSet::new(),
             slots: BTreeSet::new(),
@@ -385,6 +438,7 @@ impl Head {
             superseded: false,
             granted: 0,
             turns: 0,
+            started_at: None,
             settled_at: None,
             deadline: None,
             next_look: None,
@@ -393,6 +447,7 @@ impl Head {
             closing: None,
             works: detached::Works::default(),
             actors: actors::Actors::default(),
+            books: books::Books::default(),
         }
     }
 
@@ -407,6 +462,7 @@ impl Head {
             Event::ClientDown { client, end } => self.on_client_down(now, client, end, out),
             Event::FromNode(node, message) => self.on_node(now, node, message, out),
             Event::NodeDown(node) => self.on_node_down(now, node, out),
+            Event::NodeDied(node) => self.on_node_died(now, node, out),
             Event::Drain(node) => self.on_drain(node, out),
             Event::Close { by } => self.on_close(by, out),
             Event::Submit { asker, work } => self.on_submit(now, asker, work, out),
@@ -428,9 +484,11 @@ impl Head {
 
     fn on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
         if self.settled_at.is_none() {
+            self.started_at = Some(now);
             self.settled_at = Some(now + self.config.settle);
             self.no_later_than(now + self.config.settle);
             self.begin_works(now);
+            self.expect_earlier_ends();
         }
         let gap = self.alarm.on_step(now);
         if gap > Duration::ZERO {
@@ -456,6 +514,7 @@ impl Head {
         }
         for claim in self.claims.values_mut() {
             claim.until = claim.until + gap;
+            claim.said = claim.said + gap;
         }
         for lease in self.leases.values_mut() {
             if let LeaseState::Unclaimed { until, .. } = &mut lease.state {
@@ -474,6 +533,7 @@ impl Head {
         self.works_on_gap(gap);
         self.actors_on_gap(gap);
         self.fences_on_gap(gap);
+        self.started_at = self.started_at.map(|at| at + gap);
         self.settled_at = self.settled_at.map(|at| at + gap);
         self.deadline = self.deadline.map(|at| at + gap);
         self.next_look = self.next_look.map(|at| at + gap);
@@ -487,7 +547,9 @@ impl Head {
         self.give_up_claims(now, out);
         self.works_on_deadline(now, out);
         self.actors_on_deadline(now);
+        self.settle_names(now, out);
         self.fences_on_deadline(now);
+        self.forget_earlier_timing(now, out);
         if let Some(at) = self.settled_at.filter(|at| *at > now) {
             self.no_later_than(at);
         } else {
@@ -495,9 +557,14 @@ impl Head {
         }
     }
 
+    /// Returns whether the head that a peer has met follows this one.
+    pub fn is_outranked_by(&self, met: Met) -> bool {
+        met.cluster == self.config.cluster && met.epoch > self.config.epoch
+    }
+
     /// Whether the head that a peer last believed is no later one than this (HD-9).
     fn outranks(&mut self, met: Option<Met>, out: &mut Vec<Effect>) -> bool {
-        let later = met.filter(|met| met.cluster == self.config.cluster && met.epoch > self.config.epoch);
+        let later = met.filter(|met| self.is_outranked_by(*met));
         if let Some(met) = later {
             self.superseded = true;
             out.push(Effect::Superseded { by: met.epoch });

@@ -32,9 +32,7 @@ impl Head {
             true => format!("{} is held by the tasks that wait for it", self.held_in_words(&held)),
             false => self.what_is_missing(id, shape),
         };
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.wants.remove(&shape);
-        }
+        self.forget_want(id, shape);
         self.note_hunger(id);
         self.tell_client(id, HeadToClient::Unplaceable { shape, largest, why }, out);
     }

@@ -10,6 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl Head {
     pub(super) fn on_node(&mut self, now: Tick, from: NodeId, message: NodeToHead, out: &mut Vec<Effect>) {
+        if let NodeToHead::Join { incarnation, .. } = message
+            && self.is_outrun(from, incarnation)
+        {
+            // What the later start has is there all the same (FE-2).
+            return self.send_away(from, out);
+        }
         if let Some(NodeLink::Up { heard }) = self.nodes.get_mut(&from).map(|node| &mut node.link) {
             *heard = now;
         }
@@ -27,7 +33,7 @@ impl Head {
                     self.tell_node(from, HeadToNode::Heard { lease }, out);
                 }
                 self.on_ended(now, from, lease, death, out);
-                self.open_fence(lease);
+                self.fences_on_ended(from, lease);
             }
             NodeToHead::Output { client, slot, stream, text } => {
                 self.tell_client(client, HeadToClient::Output { slot, stream, text }, out);
@@ -56,8 +62,8 @@ impl Head {
         let known =
             self.nodes.get(&id).map(|node| (node.incarnation, matches!(node.link, NodeLink::Up { .. })));
         let repeated = known == Some((fresh.incarnation, true));
-        if known.is_some_and(|(before, _)| before != fresh.incarnation) {
-            // Another start of the node: what the one before had is gone for certain.
+        if known.is_some_and(|(before, _)| before < fresh.incarnation) {
+            // A later start of the node: what the one before had is gone for certain.
             self.lose_node(now, id, Gone::Dead, out);
         }
         self.departed.remove(&id);
@@ -70,11 +76,7 @@ impl Head {
         node.link = NodeLink::Up { heard: now };
         self.note_room(id);
         self.no_later_than(now + self.config.heartbeat * self.config.beats);
-        self.tell_node(
-            id,
-            HeadToNode::Welcome { cluster: self.config.cluster, epoch: self.config.epoch },
-            out,
-        );
+        self.tell_node(id, self.welcome_node(), out);
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
         if !repeated {
             self.reconcile_node(now, id, placed, met, out);
@@ -134,11 +136,14 @@ impl Head {
             None => self.tell_node(node, HeadToNode::End { lease: id }, out),
             Some(lease) if lease.state == LeaseState::Placing => {
                 lease.state = LeaseState::Held { slot, since: now };
-                let (client, shape) = (lease.client, lease.shape);
+                let (client, shape, exclusive) = (lease.client, lease.shape, lease.exclusive);
                 self.note_held(id);
                 self.on_work_placed(client, id, slot);
                 let secret = self.secret_of(id);
-                let granted = HeadToClient::Granted { lease: id, node, slot, shape, secret };
+                let incarnation = self.nodes[&node].incarnation;
+                let lease = id;
+                let granted =
+                    HeadToClient::Granted { lease, node, slot, shape, incarnation, secret, exclusive };
                 self.tell_where(client, node, out);
                 self.tell_client(client, granted, out);
                 self.recall_if_leaving(id, out);
@@ -165,8 +170,9 @@ impl Head {
         self.unrelay(id, out);
         self.finish(id);
         self.on_host_ended(id, death.as_ref(), out);
-        if let Some(death) = &death {
-            self.end_under(id, death, out);
+        match &death {
+            Some(death) => self.end_under(id, death, out),
+            None => self.place_below(id),
         }
         match state {
             LeaseState::Held { .. } | LeaseState::Recalled { .. } | LeaseState::Broken => {
@@ -191,6 +197,23 @@ impl Head {
         }
     }
 
+    /// Nothing is waited for that only its process could do: what may run again does so at once. Whether its slots are gone,
+    /// too, nobody has said, so what must exist once waits as for a node that is silent (FE-1).
+    pub(super) fn on_node_died(&mut self, now: Tick, id: NodeId, out: &mut Vec<Effect>) {
+        self.on_node_down(now, id, out);
+        let Some(node) = self.nodes.get(&id) else { return };
+        let NodeLink::Down { heard, .. } = node.link else { return };
+        self.depart(now, id, heard, out);
+    }
+
+    /// The node counts as lost, and is remembered for a while.
+    fn depart(&mut self, now: Tick, id: NodeId, heard: Tick, out: &mut Vec<Effect>) {
+        let node = self.lose_node(now, id, Gone::Silent { heard }, out);
+        let until = now + self.config.head_lost;
+        self.departed.insert(id, Departed { node, until });
+        self.no_later_than(until);
+    }
+
     pub(super) fn give_up_nodes(&mut self, now: Tick, out: &mut Vec<Effect>) {
         self.departed.retain(|_, departed| departed.until > now);
         let silence = self.config.heartbeat * self.config.beats;
@@ -209,10 +232,7 @@ impl Head {
         }
         next.into_iter().for_each(|at| self.no_later_than(at));
         for (id, up, heard) in lost {
-            let node = self.lose_node(now, id, Gone::Silent { heard }, out);
-            let until = now + self.config.head_lost;
-            self.departed.insert(id, Departed { node, until });
-            self.no_later_than(until);
+            self.depart(now, id, heard, out);
             if up {
                 out.push(Effect::DropNode(id));
             }

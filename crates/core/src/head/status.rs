@@ -40,6 +40,11 @@ pub struct LeaseStatus {
 }
 
 impl Head {
+    /// Returns whether this client is here, or may come back.
+    pub fn knows_client(&self, client: ClientId) -> bool {
+        self.clients.contains_key(&client)
+    }
+
     pub fn status(&self) -> Status {
         Status {
             names: self.names.clone(),

@@ -174,9 +174,7 @@ impl Head {
                 let why = self.who_waits_for_whom(shape);
                 // There may be enough of it, but in pieces of several GPUs.
                 let largest = if shape.needs.fits_in(&beside) { Resources::default() } else { beside };
-                if let Some(client) = self.clients.get_mut(&id) {
-                    client.wants.remove(&shape);
-                }
+                self.forget_want(id, shape);
                 self.note_hunger(id);
                 self.tell_client(id, HeadToClient::Unplaceable { shape, largest, why }, out);
             }

@@ -27,6 +27,7 @@ pub(super) type Richness = (Reverse<i32>, u64, Reverse<Tick>, ClientId);
 impl Head {
     /// A client's wants, leases or family have changed: list it anew (WA-1).
     pub(super) fn note_hunger(&mut self, id: ClientId) {
+        self.note_kept(id);
         self.note_held_back(id);
         let fresh = self.lines_of(id);
         let before = self.listed.get(&id).cloned().unwrap_or_default();

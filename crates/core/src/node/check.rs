@@ -21,6 +21,7 @@ impl Node {
         self.check_slots()?;
         self.check_devices()?;
         self.check_works()?;
+        self.check_exclusive()?;
         self.check_guests()?;
         let ended = self.short_of_memory.filter(|slot| !self.slots.contains_key(slot));
         ensure!(ended.is_none(), "MM-1: {ended:?} is gone and still waited for");

@@ -1,11 +1,12 @@
 //! What a node is told at its start.
 
 use super::MemoryBound;
+use paceline_proto::control::Timing;
 use paceline_proto::{Address, Facts, Incarnation, NodeId, Resources};
 use std::time::Duration;
 
 /// How long silence may last, in heartbeats, before the link to the head counts as dead.
-pub(super) const BEATS: u32 = 3;
+pub(super) const BEATS: u32 = Timing::BEATS;
 
 /// How long a slot may stand still, unless somebody says otherwise.
 pub const STOPPED_LIMIT: Duration = Duration::from_secs(30);
@@ -27,13 +28,16 @@ pub struct Config {
     pub memory: MemoryBound,
     /// Generic slots kept ready beyond the CPUs.
     pub spares: u64,
+    /// Until the first head says how long silence may last in its cluster (ND-12).
     pub heartbeat: Duration,
     /// How long its head may be silent, in heartbeats, before the link counts as dead.
     pub beats: u32,
-    /// Without its head for this long, the node ends what runs. At least a few heartbeats.
+    /// Without its head for this long, the node ends what runs. At least a few heartbeats. Until a head says otherwise.
     pub head_lost: Duration,
     /// Then it ends itself, too.
     pub ends_without_head: bool,
+    /// Its head is a part of the same process: neither goes on without the other.
+    pub has_own_head: bool,
     /// A slot whose lease ended waits this long for another lease of the same client.
     pub warm: Duration,
     /// A slot has this long to let go of a lease, and to leave when told to; then it is killed.
@@ -72,6 +76,7 @@ impl Config {
             beats: BEATS,
             head_lost: Duration::from_secs(60),
             ends_without_head: false,
+            has_own_head: false,
             warm: Duration::from_secs(10),
             grace: Duration::from_millis(500),
             quiet: Duration::from_millis(30),

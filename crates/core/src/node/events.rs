@@ -111,6 +111,11 @@ pub enum Effect {
     Kill {
         slot: SlotId,
     },
+    /// Tell the zygotes to kill these slots at these times, even if this process stands still then. Replaces what was said
+    /// of them before.
+    KillAt {
+        slots: Vec<(SlotId, Tick)>,
+    },
     /// Kill the slot's process group, and say of its death that memory was the reason: it has the most of `limit`.
     EndForMemory {
         slot: SlotId,

@@ -1,12 +1,14 @@
 //! Guests: other clients than the one a slot is leased to, which call the actor in it.
 //!
-//! The head says who may; the node takes their data connections and hands them to the slot, each with a number by which
-//! the page tells which of the guest's calls ran.
+//! The head says who may; the node takes their data connections and hands them to the slot, each with a number, which is
+//! its place on the page that tells which of the guest's calls ran.
 //!
 //! * GU-1: a guest is of one slot that is leased, and has a number there that no other guest of the slot has.
 //! * GU-2: a slot that has guests ends with its lease, and its guests with it: what their calls found there is nobody
 //!   else's. The head hears how each of them stood before it hears of the lease's end.
 //! * GU-3: the end of a guest alone changes nothing for the slot.
+//! * GU-4 (no inherited calls): a guest's calls are those that the page has under its lease. Its place there may still be
+//!   an earlier guest's, of the same number, when the slot dies before it has heard of the new one.
 
 use super::{Effect, HeadLink, Node, State};
 use paceline_proto::control::{NodeToHead, NodeToSlot};
@@ -26,7 +28,7 @@ pub(super) struct Guest {
 /// What the page says of one guest's calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestCalls {
-    pub number: u32,
+    pub lease: LeaseId,
     pub running: Option<Seq>,
     pub finished: Seq,
 }
@@ -112,8 +114,8 @@ impl Node {
         let here: Vec<LeaseId> =
             self.guests.iter().filter(|(_, guest)| guest.slot == id).map(|(&lease, _)| lease).collect();
         for lease in here {
-            let guest = self.guests.remove(&lease).expect("listed just now");
-            let calls = calls.iter().find(|calls| calls.number == guest.number);
+            self.guests.remove(&lease);
+            let calls = calls.iter().find(|calls| calls.lease == lease);
             let (running, finished) = calls.map_or((None, Seq(0)), |calls| (calls.running, calls.finished));
             let death = death.map_or_else(Death::of_lost_node, Death::clone);
             let death = Death { running, finished, ..death };

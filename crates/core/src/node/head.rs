@@ -3,7 +3,7 @@
 use super::config::BEATS;
 use super::{Effect, HeadLink, Node, Phase, State, Use};
 use crate::time::Tick;
-use paceline_proto::control::{HeadToNode, Met, NodeToHead, Placement};
+use paceline_proto::control::{HeadToNode, Met, NodeToHead, Placement, Timing};
 use paceline_proto::{Death, LeaseId, LeaseSecret, Resources, SlotId};
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ const UNWELCOMED: Duration = Duration::from_secs(10);
 
 impl Node {
     pub(super) fn on_head(&mut self, now: Tick, message: HeadToNode, out: &mut Vec<Effect>) {
-        if let HeadToNode::Welcome { cluster, epoch } = message {
-            return self.on_welcome(Met { cluster, epoch }, out);
+        if let HeadToNode::Welcome { cluster, epoch, timing } = message {
+            return self.on_welcome(now, Met { cluster, epoch }, timing, out);
         }
         if !matches!(self.head, HeadLink::Up { obeyed: true, .. }) {
             return;
@@ -21,16 +21,17 @@ impl Node {
         match message {
             HeadToNode::Welcome { .. } => {}
             HeadToNode::Program { program, start } => self.on_program(now, program, start),
-            HeadToNode::Place { lease, client, shape, holder, secret, devices, once } => {
+            HeadToNode::Place { lease, client, shape, holder, secret, devices, once, exclusive } => {
                 let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
-                self.on_place(now, Use { lease, client, shape, holder, epoch, secret, devices, once }, out)
+                let wanted = Use { lease, client, shape, holder, epoch, secret, devices, once, exclusive };
+                self.on_lease(now, wanted, out);
             }
-            HeadToNode::Run { lease, holder, shape, devices, name, start, within } => {
+            HeadToNode::Run { lease, holder, shape, devices, name, start } => {
                 let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
                 let secret = LeaseSecret::default();
-                let once = true;
-                let wanted = Use { lease, client: holder, shape, holder, epoch, secret, devices, once };
-                self.on_run(now, wanted, name, start, within, out);
+                let (client, once, exclusive) = (holder, true, None);
+                let wanted = Use { lease, client, shape, holder, epoch, secret, devices, once, exclusive };
+                self.on_run(now, wanted, name, start, out);
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
             HeadToNode::Bye => self.on_close(now, out),
@@ -62,7 +63,7 @@ impl Node {
             // A head that dies before its first answer is missed from here on.
             self.fresh = self.fresh.or(Some(now));
         }
-        self.head = HeadLink::Up { since: now, next_beat: now + self.config.heartbeat, obeyed: false };
+        self.head = HeadLink::Up { since: now, next_beat: now + self.timing.heartbeat, obeyed: false };
         let held = self.slots.iter().filter_map(|(&slot, entry)| {
             Some(Placement { blocked: entry.blocked.is_some(), ..placement(entry.state.lease()?, slot) })
         });
@@ -89,13 +90,21 @@ impl Node {
     }
 
     /// Who is at the other end. An earlier start than the one obeyed last is no head any more (ND-10).
-    fn on_welcome(&mut self, met: Met, out: &mut Vec<Effect>) {
-        let HeadLink::Up { since, obeyed, .. } = &mut self.head else { return };
+    fn on_welcome(&mut self, now: Tick, met: Met, timing: Timing, out: &mut Vec<Effect>) {
+        let timing = timing.bounded();
+        let HeadLink::Up { since, next_beat, obeyed } = &mut self.head else { return };
         if self.met.is_some_and(|last| last.cluster == met.cluster && last.epoch > met.epoch) {
             return self.drop_head(out);
         }
         *obeyed = true;
+        *next_beat = (*next_beat).min(now + timing.heartbeat);
         self.met = Some(met);
+        if self.timing != timing {
+            // ND-12.
+            self.timing = timing;
+            self.alarm.set_heartbeat(timing.heartbeat);
+            self.deadlines_changed = true;
+        }
         // It answers what opened the link.
         self.fresh = self.fresh.max(Some(*since));
         self.on_sign(self.opened);
@@ -124,7 +133,7 @@ impl Node {
         if let HeadLink::Up { next_beat, .. } = &mut self.head
             && *next_beat <= now
         {
-            *next_beat = now + self.config.heartbeat;
+            *next_beat = now + self.timing.heartbeat;
             out.push(Effect::ToHead(NodeToHead::Heartbeat { beat: now.0 }));
         }
     }
@@ -142,19 +151,20 @@ impl Node {
     /// When the link that is up counts as dead.
     fn silent_at(&self) -> Option<Tick> {
         let HeadLink::Up { since, .. } = self.head else { return None };
-        Some(self.fresh.map_or(since, |fresh| fresh.max(since)) + self.config.heartbeat * self.config.beats)
+        Some(self.fresh.map_or(since, |fresh| fresh.max(since)) + self.timing.heartbeat * self.config.beats)
     }
 
-    fn head_lost(&self) -> Duration {
-        let least = self.config.heartbeat * (BEATS + 1);
-        let usual = self.config.head_lost.max(least);
+    pub(super) fn head_lost(&self) -> Duration {
+        let least = self.timing.heartbeat * (BEATS + 1);
+        let usual = self.timing.ends_within();
         // One that has never been welcomed has nothing to keep. The head may have been stopped before it could say so.
         if self.met.is_none() { usual.min(UNWELCOMED.max(least)) } else { usual }
     }
 
     /// The head grants these leases to nobody before this time is over, and to others after it: they end.
     fn on_head_lost(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        self.ends.clear();
+        // How work ended is told to whichever head comes: what it is not told of it takes for never begun (DT-7).
+        self.ends.retain(|(placement, death)| death.is_some() && placement.holder.work().is_some());
         self.guest_ends.clear();
         if self.head == HeadLink::Down {
             self.head = HeadLink::Lost;
@@ -166,6 +176,7 @@ impl Node {
             }
         }
         if self.config.ends_without_head {
+            self.has_lost_head |= self.phase == Phase::Open;
             self.on_close(now, out);
         }
     }
@@ -218,7 +229,10 @@ impl Node {
         let slot = self.slots.iter().find(|(_, slot)| slot.state.lease().is_some_and(|it| it.lease == lease));
         match slot.map(|(&id, slot)| (id, slot.state)) {
             Some((id, State::Leased(_))) if self.end_work(now, id, out) => {}
-            Some((id, State::Leased(_))) if self.has_guests(id) => self.leave(now, id, out),
+            // Its end is told when its process is gone: until then it exists.
+            Some((id, State::Leased(it))) if it.exclusive.is_some() || self.has_guests(id) => {
+                self.leave(now, id, out);
+            }
             Some((id, State::Leased(_))) => self.detach(now, id, out),
             Some(_) => {}
             None => out.push(Effect::ToHead(NodeToHead::Ended { lease, death: None })),
@@ -231,13 +245,14 @@ impl Node {
         if up {
             out.push(Effect::ToHead(NodeToHead::Ended { lease: lease.lease, death: death.clone() }));
         }
-        if death.is_some() && self.head != HeadLink::Lost || self.head == HeadLink::Down {
+        let lasts = self.head != HeadLink::Lost || lease.holder.work().is_some();
+        if death.is_some() && lasts || self.head == HeadLink::Down {
             self.ends.push((placement(lease, slot), death));
         }
     }
 }
 
 fn placement(lease: Use, slot: SlotId) -> Placement {
-    let Use { lease, client, shape, holder, epoch, devices, .. } = lease;
-    Placement { lease, client, slot, shape, blocked: false, holder, epoch, devices }
+    let Use { lease, client, shape, holder, epoch, devices, exclusive, .. } = lease;
+    Placement { lease, client, slot, shape, blocked: false, holder, epoch, devices, exclusive }
 }

@@ -65,6 +65,7 @@ impl Node {
         let devices = self.ids_of(wanted.devices);
         let slot = self.slots.get_mut(&id).expect("chosen among the slots");
         slot.state = State::Leased(wanted);
+        self.deadlines_changed = true;
         slot.blocked = None;
         slot.way = None;
         if slot.client.is_none() {
@@ -125,6 +126,11 @@ impl Node {
             Some(held) => StoreOf::Here { client: held.client, secret: held.secret },
             None => self.relays.get(&lease).map_or(StoreOf::Nobody, |addresses| StoreOf::There(addresses)),
         }
+    }
+
+    /// Returns the client that a slot belongs to.
+    pub fn client_of(&self, slot: SlotId) -> Option<ClientId> {
+        self.slots.get(&slot)?.client
     }
 
     /// Whether anything of this client runs or may, and whether any process is bound to it.

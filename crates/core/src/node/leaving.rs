@@ -2,6 +2,7 @@
 //!
 //! * NL-1: it asks the head to let its leases come to their end, and goes when told to, or when its time is up, or at
 //!   once when there is no head to ask.
+//! * NL-2: a head that it meets while it goes hears so at once, and grants nothing there that it would have to refuse.
 
 use super::{Effect, HeadLink, Node, Phase};
 use crate::time::Tick;
@@ -23,7 +24,7 @@ impl Node {
 
     /// The head is there again: it may not have heard of it.
     pub(super) fn say_leaving(&self, out: &mut Vec<Effect>) {
-        if self.leave_by.is_some() {
+        if self.leave_by.is_some() || self.phase != Phase::Open {
             out.push(Effect::ToHead(NodeToHead::Leaving));
         }
     }

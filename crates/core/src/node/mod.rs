@@ -18,6 +18,7 @@
 //! * ND-7: a task that waits for others does not need its CPUs; at most `max_blocked` do so at once, but for those that
 //!   could not get on by themselves.
 //! * ND-8: a slot is of one program for life, and ends with that program's zygote.
+//! * ND-12: how long silence may last is what the head that was obeyed last says, also for what an earlier one placed.
 //! * ND-11: a slot has the GPUs it was bound to until its process is gone, warm and ending ones too: whoever gets them
 //!   next finds nobody there.
 
@@ -26,6 +27,7 @@ mod check;
 mod config;
 mod devices;
 mod events;
+mod exclusive;
 mod guests;
 mod head;
 mod leases;
@@ -43,9 +45,10 @@ mod works;
 use crate::alarm::Alarm;
 use crate::time::Tick;
 use devices::Held;
-use paceline_proto::control::{Met, NodeToHead, Placement};
+use paceline_proto::control::{Met, NodeToHead, Placement, Timing};
 use paceline_proto::{
-    Address, ClientId, Death, Devices, Epoch, LeaseId, LeaseSecret, ProgramId, Resources, Shape, SlotId, Way,
+    Address, ClientId, Death, Devices, Epoch, ExclusiveId, LeaseId, LeaseSecret, ProgramId, Resources, Shape,
+    SlotId, Way,
 };
 use places::Backoff;
 use programs::Program;
@@ -66,14 +69,18 @@ pub struct Node {
     config: Config,
     alarm: Alarm,
     head: HeadLink,
-    /// The head that was obeyed last.
+    /// The head that was obeyed last, and how long silence may last in its cluster.
     met: Option<Met>,
+    timing: Timing,
     /// When the last beat was sent that the head answered, until the first answer when it was first reached; none once
     /// everything was ended for its silence (ND-10).
     fresh: Option<Tick>,
-    /// The same by a clock that nothing moves (WK-1), and when the link was opened by it.
+    /// The same by a clock that nothing moves (EX-1), and when the link was opened by it.
     sign: Option<Tick>,
     opened: Tick,
+    /// What the zygotes know of the times when slots have to have ended (EX-3).
+    kill_at: BTreeMap<SlotId, Tick>,
+    deadlines_changed: bool,
     /// Leases whose slots become work of the head's.
     works: BTreeMap<LeaseId, Errand>,
     zygote: Zygote,
@@ -104,6 +111,8 @@ pub struct Node {
     /// When it goes whether or not something still runs, if it wants to go.
     leave_by: Option<Tick>,
     phase: Phase,
+    /// It ends because it has been without its head for too long.
+    has_lost_head: bool,
 }
 
 #[derive(PartialEq, Debug)]
@@ -199,20 +208,25 @@ struct Use {
     devices: Devices,
     /// Its slot ends with it.
     once: bool,
+    /// What is under it, if that must exist once.
+    exclusive: Option<ExclusiveId>,
 }
 
 impl Node {
     pub fn new(config: Config) -> Node {
         Node {
             // Each start numbers its slots anew: a client must not take one for a slot that it knew.
-            forked: config.incarnation.0.saturating_sub(1) << 32,
+            forked: config.incarnation.number().saturating_sub(1) << 32,
             alarm: Alarm::new(config.heartbeat),
+            timing: Timing { heartbeat: config.heartbeat, head_lost: config.head_lost },
             config,
             head: HeadLink::Lost,
             met: None,
             fresh: None,
             sign: None,
             opened: Tick::ZERO,
+            kill_at: BTreeMap::new(),
+            deadlines_changed: false,
             works: BTreeMap::new(),
             zygote: Zygote::Absent { not_before: Tick::ZERO },
             zygote_backoff: Backoff::default(),
@@ -230,6 +244,7 @@ impl Node {
             left_until: Tick::ZERO,
             leave_by: None,
             phase: Phase::Open,
+            has_lost_head: false,
         }
     }
 
@@ -274,6 +289,11 @@ impl Node {
         self.phase != Phase::Open
     }
 
+    /// Returns whether it ends because it has been without its head for too long.
+    pub fn has_lost_head(&self) -> bool {
+        self.has_lost_head
+    }
+
     /// Whether somebody's calls may be running here.
     pub fn is_used(&self) -> bool {
         self.slots.values().any(|slot| slot.state.lease().is_some())
@@ -300,7 +320,7 @@ impl Node {
     }
 
     fn on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        self.works_on_time(now, out);
+        self.exclusive_on_time(now, out);
         self.head_on_time(now, out);
         self.slots_on_time(now, out);
         self.stopped_on_time(now, out);
@@ -322,6 +342,7 @@ impl Node {
             out.push(Effect::Closed);
         }
         self.tidy_works();
+        self.tell_zygotes(out);
         let next = self.next_deadline(now);
         out.extend(self.alarm.on_settled(now, next).map(Effect::WakeAt));
     }
@@ -334,7 +355,7 @@ impl Node {
             State::Generic | State::Leased(_) => None,
         });
         let programs =
-            self.programs_next().into_iter().chain(self.blocked_until(now)).chain(self.works_next());
+            self.programs_next().into_iter().chain(self.blocked_until(now)).chain(self.exclusive_next());
         slots
             .chain(self.stopped_next())
             .chain(head)

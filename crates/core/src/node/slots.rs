@@ -19,7 +19,8 @@ impl Node {
     pub(super) fn on_slot(&mut self, now: Tick, id: SlotId, message: SlotToNode, out: &mut Vec<Effect>) {
         match message {
             SlotToNode::Ready { slot, pid } => {
-                if slot == id {
+                // It says so once; later it runs code of the user's, which may lie.
+                if slot == id && self.slots.get(&id).is_some_and(|slot| !slot.ready) {
                     self.on_forked(now, id, pid, out);
                     self.slots.entry(id).and_modify(|slot| slot.ready = true);
                 }
@@ -83,7 +84,9 @@ impl Node {
         match slot.state {
             State::Leased(lease) => self.report(lease, id, death, out),
             State::Detaching { lease, .. } | State::Ending { lease: Some(lease), .. } => {
-                self.report(lease, id, None, out);
+                // The head is told of every end of work until it says that it heard: what no node knows was never begun (DT-7).
+                let death = lease.holder.work().map(|_| Death::of_lost_node());
+                self.report(lease, id, death, out);
             }
             State::Generic | State::Warm { .. } | State::Ending { lease: None, .. } => {}
         }

@@ -1,25 +1,21 @@
 //! Work that the head owns: slots that have become somebody's program.
 //!
-//! Owns: what they are called, and how long they may go on without a sign of the head. Does not own: their slots and
-//! leases, which are as any others.
+//! Owns: what they are called. Does not own: their slots and leases, which are as any others.
 //!
-//! * WK-1: without a sign of the head for as long as it said, work ends. A sign is an answer to something this node sent,
-//!   counted from when that was sent, by a clock that nothing moves: not even a process that stood still gets more time,
-//!   for the head does not know that it did.
+//! * WK-1: without a sign of the head for `head_lost`, work ends as all does that must exist once
+//!   ([`super::exclusive`]).
 //! * WK-2: what comes from the head later than that is not begun.
 //! * WK-3: work that is to end is asked to, and killed if it has not after a while.
 
-use super::{Effect, HeadLink, Node, State, Use};
+use super::{Effect, Node, State, Use};
 use crate::time::Tick;
 use paceline_proto::control::{NodeToSlot, Stream};
 use paceline_proto::{LeaseId, SlotId};
-use std::time::Duration;
 
 pub(super) struct Errand {
     name: String,
     /// Until its slot has it.
     start: Option<Vec<u8>>,
-    within: Duration,
 }
 
 impl Node {
@@ -29,16 +25,15 @@ impl Node {
         wanted: Use,
         name: String,
         start: Vec<u8>,
-        within: Duration,
         out: &mut Vec<Effect>,
     ) {
-        if self.sign.is_none_or(|sign| sign + within <= now) {
+        if !self.config.has_own_head && self.sign.is_none_or(|sign| sign + self.head_lost() <= now) {
             // WK-2.
-            return;
+            return self.refuse_late(wanted.lease, out);
         }
         self.on_place(now, wanted, out);
         if self.pending.iter().any(|pending| pending.lease == wanted.lease) {
-            let errand = Errand { name, start: Some(start), within };
+            let errand = Errand { name, start: Some(start) };
             self.works.entry(wanted.lease).or_insert(errand);
         }
     }
@@ -88,36 +83,6 @@ impl Node {
         known
     }
 
-    /// WK-1.
-    pub(super) fn works_on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        if self.works.is_empty() {
-            return;
-        }
-        let over = |errand: &Errand| self.sign.is_none_or(|sign| sign + errand.within <= now);
-        let over: Vec<LeaseId> =
-            self.works.iter().filter(|(_, errand)| over(errand)).map(|(&lease, _)| lease).collect();
-        for lease in over {
-            self.pending.retain(|pending| pending.lease != lease);
-            let slot =
-                self.slots.iter().find(|(_, slot)| slot.state.lease().is_some_and(|it| it.lease == lease));
-            match slot.map(|(&id, slot)| (id, slot.state)) {
-                None | Some((_, State::Ending { kill_at: None, .. })) => {}
-                Some((id, _)) => self.kill(id, out),
-            }
-        }
-    }
-
-    pub(super) fn works_next(&self) -> Option<Tick> {
-        let dying = |lease: &LeaseId| {
-            self.slots.values().any(|slot| {
-                let own = slot.state.lease().is_some_and(|it| it.lease == *lease);
-                own && matches!(slot.state, State::Ending { kill_at: None, .. })
-            })
-        };
-        let left = self.works.iter().filter(|(lease, _)| !dying(lease));
-        left.filter_map(|(_, errand)| Some(self.sign? + errand.within)).min()
-    }
-
     /// Forget what is over.
     pub(super) fn tidy_works(&mut self) {
         if !self.works.is_empty() {
@@ -129,11 +94,6 @@ impl Node {
         }
     }
 
-    /// The head has answered what was sent then.
-    pub(super) fn on_sign(&mut self, sent: Tick) {
-        self.sign = self.sign.max(Some(sent));
-    }
-
     pub(super) fn check_works(&self) -> Result<(), String> {
         let late = self.works.iter().find(|(lease, errand)| {
             let slot =
@@ -141,7 +101,6 @@ impl Node {
             errand.start.is_none() && slot.is_none()
         });
         let gone = late.map(|(lease, errand)| format!("WK-1: {} under {lease:?} has no slot", errand.name));
-        let waits = self.pending.iter().any(|it| self.is_work(it.lease)) && self.head == HeadLink::Lost;
-        gone.or(waits.then(|| "WK-2: work waits without a head".into())).map_or(Ok(()), Err)
+        gone.map_or(Ok(()), Err)
     }
 }

@@ -261,7 +261,8 @@ impl Store {
             | FromStore::Room { .. }
             | FromStore::Unneeded { .. }
             | FromStore::Make { .. }
-            | FromStore::Forget { .. } => {}
+            | FromStore::Forget { .. }
+            | FromStore::Refused { .. } => {}
         }
     }
 

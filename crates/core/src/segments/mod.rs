@@ -222,6 +222,11 @@ impl Arena {
         !self.segments.is_empty()
     }
 
+    /// Returns the links whose other end holds a range of ours, and has to be heard before it can be used again.
+    pub fn lent_to(&self) -> impl Iterator<Item = LinkId> {
+        self.links.iter().filter(|(_, link)| !link.held.is_empty()).map(|(id, _)| *id)
+    }
+
     fn range(&mut self, spot: Spot) -> Option<&mut Range> {
         self.segments.get_mut(&spot.segment)?.ranges.get_mut(&spot.offset)
     }

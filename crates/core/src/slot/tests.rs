@@ -8,6 +8,7 @@ fn call(seq: u64) -> Call {
         seq: Seq(seq),
         task: TaskId(seq),
         attempt: 1,
+        at_most_once: false,
         function: FunctionId(1),
         timeout: Duration::ZERO,
         payload: Bytes::from_static(b"x"),

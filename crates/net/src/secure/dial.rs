@@ -181,6 +181,7 @@ fn reach<T>(
 ) -> Result<T, Error> {
     let mut tried = Vec::new();
     let mut worst: Option<Error> = None;
+    let mut squatted: Option<Error> = None;
     let names = addresses.iter().filter_map(|address| match address {
         Address::Unix(name) => Some(name),
         Address::Tcp { .. } => None,
@@ -190,7 +191,9 @@ fn reach<T>(
         match connect_unix(name) {
             Err(error) => tried.push(format!("{}: {error}", found.name())),
             Ok(socket) => match talk(socket, &found, deadline) {
-                // Nobody else can have this name, so this is what it has to say.
+                // Whoever knows an abstract name can take it, on another machine or once its owner is gone: that must not
+                // keep us from the owner's port.
+                Err(error @ Error::OtherUser { .. }) => squatted = Some(error),
                 Err(error) if !error.is_passing() => return Err(error),
                 Err(error) => worst = Some(error),
                 talked => return talked,
@@ -208,7 +211,7 @@ fn reach<T>(
             Err(_) => {}
         }
     }
-    Err(worst.unwrap_or_else(|| Error::Unreachable {
+    Err(worst.or(squatted).unwrap_or_else(|| Error::Unreachable {
         tried: if tried.is_empty() { "it has no address".into() } else { tried.join(", ") },
     }))
 }
@@ -438,6 +441,9 @@ fn failed(found: &Found, why: Failure) -> Error {
     match why {
         Failure::Io(error) => broken(found, "proving who we are", error),
         Failure::OtherUser { theirs, ours } => Error::OtherUser { address, theirs, ours },
+        Failure::Delayed(delay) => {
+            Error::PasswordDelayed { address, seconds: delay.as_millis().div_ceil(1000) as u64 }
+        }
         Failure::Impostor => Error::Impostor { address },
         Failure::Refused(Method::Key, _) => Error::WrongKey { address },
         Failure::Refused(Method::Token, _) => Error::Token { address },

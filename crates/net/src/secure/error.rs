@@ -49,6 +49,10 @@ pub enum Error {
         "{address} does not take our password\nhint: it is the one in the file that `paceline start --password-file` was given"
     )]
     WrongPassword { address: String },
+    #[error(
+        "{address} takes no password from this machine for now: try again in {seconds} s\nhint: wrong ones came from here, or from many places at once; a key file or a token works meanwhile"
+    )]
+    PasswordDelayed { address: String, seconds: u64 },
     #[error("{address} has no password\nhint: use its key file or a token")]
     NoPassword { address: String },
     #[error("{address} refuses: {text}")]
@@ -78,6 +82,7 @@ impl Error {
             Error::Impostor { .. } => "impostor",
             Error::Token { .. } => "token",
             Error::WrongPassword { .. } => "wrong-password",
+            Error::PasswordDelayed { .. } => "password-delayed",
             Error::NoPassword { .. } => "no-password",
             Error::Refused { .. } => "refused",
             Error::OtherUser { .. } => "other-user",

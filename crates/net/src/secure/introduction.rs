@@ -2,10 +2,10 @@
 //!
 //! Maps with names, so that a side may say more than the other understands.
 
+use paceline_proto::control::Timing;
 use paceline_proto::version::PROTOCOL;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::time::Duration;
 
 /// The most bytes an introduction may have.
 pub(crate) const LONGEST: usize = 16 << 10;
@@ -17,6 +17,8 @@ pub enum Role {
     Head,
     Node,
     Client,
+    /// Code that runs in a slot, whose link its node passes on.
+    Slot,
 }
 
 /// Who somebody is.
@@ -32,16 +34,9 @@ pub struct Introduction {
     /// The version of Python, where there is any.
     #[serde(default)]
     pub python: Option<[u8; 3]>,
-    /// Of a head: how long silence may last in its cluster.
+    /// Of a head: how long silence may last in its cluster, until it says so again in its welcome.
     #[serde(default)]
     pub timing: Option<Timing>,
-}
-
-/// How long silence may last, for everybody in a cluster alike: what a head takes for over must be over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Timing {
-    pub heartbeat: Duration,
-    pub head_lost: Duration,
 }
 
 impl Introduction {
@@ -85,6 +80,7 @@ impl fmt::Display for Introduction {
             Role::Head => "head",
             Role::Node => "node",
             Role::Client => "client",
+            Role::Slot => "slot",
         };
         if self.name.is_empty() { write!(f, "the {role}") } else { write!(f, "{role} {}", self.name) }
     }

@@ -3,13 +3,14 @@
 //! * KY-1: no secret shows up in what is printed for debugging, and its memory is cleared when it goes.
 //! * KY-2: a key is read only from a file that nobody but its owner can read, and whose owner we are.
 //! * KY-3: a token lets one in within [`TOKEN_LIVES`], or as many as want to if it was made so.
+//! * KY-4: a key file is whole whenever it is there: who is killed, or loses power, as it writes one leaves none.
 
 use super::password::{Password, Record};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::process::geteuid;
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -52,13 +53,21 @@ impl Key {
         key.map_err(|error: NoKey| wrong(format!("{}: {error}", path.display())))
     }
 
-    /// Write the key into a new file that only we can read.
+    /// Writes the key into a file that only we can read, as a whole (KY-4).
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = std::fs::File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
-        // It may have been there, and open to others.
-        rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
-        file.write_all(format!("{}\n", self.text()).as_bytes())
+        let mut text = format!("{}\n", self.text());
+        let written = crate::file::replace(path, text.as_bytes());
+        text.zeroize();
+        written
+    }
+
+    /// Makes a key and writes it, or reads the one that somebody else has written there meanwhile.
+    pub fn create(path: &Path) -> io::Result<Key> {
+        let key = Key::random()?;
+        let mut text = format!("{}\n", key.text());
+        let written = crate::file::create(path, text.as_bytes());
+        text.zeroize();
+        if written? { Ok(key) } else { Key::read(path) }
     }
 }
 
@@ -157,7 +166,6 @@ pub struct Keys {
     key: Key,
     password: Option<Record>,
     tokens: Mutex<Vec<Open>>,
-    failures: Mutex<(u32, Option<Instant>)>,
 }
 
 /// A token that was issued.
@@ -178,7 +186,7 @@ pub(crate) enum Unusable {
 
 impl Keys {
     pub fn new(key: Key, password: Option<Record>) -> Keys {
-        Keys { key, password, tokens: Mutex::default(), failures: Mutex::default() }
+        Keys { key, password, tokens: Mutex::default() }
     }
 
     pub fn key(&self) -> &Key {
@@ -221,31 +229,6 @@ impl Keys {
             tokens.remove(place);
         }
         Ok(token)
-    }
-
-    /// How long an attempt at the password waits: the more have failed lately, the longer.
-    pub(crate) fn patience(&self) -> Duration {
-        let mut failures = self.failures.lock();
-        let calm = |at: Instant| at.elapsed() > Duration::from_secs(60);
-        if failures.1.is_some_and(calm) {
-            *failures = (0, None);
-        }
-        Duration::from_millis(match failures.0 {
-            0..4 => 0,
-            4..20 => 500,
-            _ => 2000,
-        })
-    }
-
-    pub(crate) fn on_failure(&self) {
-        let mut failures = self.failures.lock();
-        *failures = (failures.0.saturating_add(1), Some(Instant::now()));
-    }
-
-    /// The attempt that was taken for a failure was none.
-    pub(crate) fn on_success(&self) {
-        let mut failures = self.failures.lock();
-        failures.0 = failures.0.saturating_sub(1);
     }
 }
 
@@ -295,7 +278,12 @@ mod tests {
         let path = std::env::temp_dir().join(format!("paceline-key-{}", std::process::id()));
         let key = Key::random().unwrap();
         std::fs::write(&path, "old").unwrap();
+        let old = std::fs::File::open(&path).unwrap();
         key.write(&path).unwrap();
+        let mut kept = String::new();
+        (&old).read_to_string(&mut kept).unwrap();
+        assert_eq!(kept, "old", "KY-4: who has the old one open never sees half of the new one");
+        assert_eq!(Key::create(&path).unwrap(), key, "KY-4: who comes second reads what is there");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "KY-2");
         assert_eq!(Key::read(&path).unwrap(), key);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();

@@ -1,39 +1,40 @@
 //! The port of a head or a node: who is at the door, and who may come in.
 //!
-//! * LI-1: no more than [`MOST`] strangers are at the door, each for [`LIMIT`] at most. One more, and the one that has
-//!   stood there longest has to go: whoever means it is through in a moment.
+//! * LI-1: whoever has proved nothing has a place as long as admission control lets it (`AD-1` to `AD-6`).
 //! * LI-2: nothing of variable length is read of a stranger (SE-1).
 //! * LI-3: on a unix socket only our own user is let in.
+//! * LI-4: all of this, TLS and proofs included, happens on a thread of the port's own: the thread that asks for those
+//!   who have come in never works for strangers.
 
-use super::dial::{peer_address, prepare_tcp};
+use super::admission::{Admissions, Pending};
+use super::dial::prepare_tcp;
 use super::introduction::{Introduction, Reply, Role};
 use super::keys::Keys;
-use super::proof::{self, Failure, Method, Proved};
+use super::proof::{self, Failure, Method, Proof, Proved};
 use super::talk::{Socket, Talk};
 use super::{PeerInfo, Secured, greet, keys, session};
+use crate::signals;
 use crate::watch::{self, Watched};
+use paceline_core::admission::{CONNECTION_TIMEOUT, Source};
 use paceline_proto::open::{self, Answer, Header, Kind};
 use paceline_proto::{Address, LeaseId, Way};
-use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
-use std::collections::BTreeMap;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
-/// How long one may stand at the door.
-pub const LIMIT: Duration = Duration::from_secs(5);
-/// And how many.
-pub const MOST: usize = 256;
-/// How many wait to be taken in by whoever owns the port.
-const INSIDE: usize = 64;
-/// The pause after the kernel had no connection to give, for want of descriptors most likely.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Bounds those who have come in and wait to be taken by whoever owns the port.
+const MAX_ACCEPTED: usize = 64;
+/// Pauses after the kernel had no connection to give, for want of descriptors most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Bounds the connections that the kernel keeps for us: a storm must not fill its queue before we look.
+const BACKLOG: i32 = 4096;
 
 /// Whose port it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,16 +75,15 @@ pub fn unix_name() -> io::Result<Address> {
 /// A port that is listened to. It closes with this.
 pub struct Listener {
     addresses: Vec<Address>,
-    inside: mpsc::Receiver<Accepted>,
-    _listening: JoinSet<()>,
+    accepted: mpsc::Receiver<Accepted>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
-    /// Listen at all of these addresses; port 0 is a free one. Call it inside a tokio runtime.
+    /// Listens at all of these addresses; port 0 is a free one.
     pub fn bind(addresses: &[Address], door: Door) -> io::Result<Listener> {
-        let (sender, inside) = mpsc::channel(INSIDE);
-        let hall = Arc::new(Hall { door, strangers: Mutex::default(), inside: sender });
-        let mut listening = JoinSet::new();
+        let mut sockets = Vec::new();
         let mut bound = Vec::new();
         for address in addresses {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
@@ -92,21 +92,37 @@ impl Listener {
                     let socket =
                         UnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?).map_err(named)?;
                     socket.set_nonblocking(true)?;
-                    let socket = watch::to_read(OwnedFd::from(socket))?;
-                    listening.spawn(listen(socket, hall.clone(), true));
+                    sockets.push((OwnedFd::from(socket), true));
                     bound.push(address.clone());
                 }
                 Address::Tcp { host, port } => {
                     let socket = TcpListener::bind((host.as_str(), *port)).map_err(named)?;
+                    rustix::net::listen(&socket, BACKLOG)?;
                     socket.set_nonblocking(true)?;
                     let port = socket.local_addr()?.port();
-                    let socket = watch::to_read(OwnedFd::from(socket))?;
-                    listening.spawn(listen(socket, hall.clone(), false));
+                    sockets.push((OwnedFd::from(socket), false));
                     bound.push(Address::Tcp { host: host.clone(), port });
                 }
             }
         }
-        Ok(Listener { addresses: bound, inside, _listening: listening })
+        let (sender, accepted) = mpsc::channel(MAX_ACCEPTED);
+        let (stop, stopped) = oneshot::channel();
+        let (started, starts) = std::sync::mpsc::sync_channel(1);
+        let port = Arc::new(Port { door, admissions: Arc::default(), accepted: sender });
+        let thread = std::thread::Builder::new().name("paceline-port".into()).spawn(move || {
+            // They are for the threads that the process had before.
+            signals::block_all();
+            // Made here: a runtime must not be dropped inside another one, should this fail.
+            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => {
+                    let _ = started.send(Ok(()));
+                    runtime.block_on(serve(port, sockets, stopped));
+                }
+                Err(error) => drop(started.send(Err(error))),
+            }
+        })?;
+        starts.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Listener { addresses: bound, accepted, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens, with the ports there are.
@@ -116,90 +132,104 @@ impl Listener {
 
     /// The next one that has come in. May be cancelled without losing anybody.
     pub async fn accept(&mut self) -> Accepted {
-        match self.inside.recv().await {
+        match self.accepted.recv().await {
             Some(accepted) => accepted,
             None => std::future::pending().await,
         }
     }
 }
 
-struct Hall {
-    door: Door,
-    strangers: Mutex<Strangers>,
-    inside: mpsc::Sender<Accepted>,
-}
-
-/// Those at the door, in the order they came.
-#[derive(Default)]
-struct Strangers {
-    came: u64,
-    standing: BTreeMap<u64, AbortHandle>,
-}
-
-impl Drop for Hall {
+impl Drop for Listener {
     fn drop(&mut self) {
-        for (_, stranger) in std::mem::take(&mut self.strangers.lock().standing) {
-            stranger.abort();
+        drop(self.stop.take());
+        self.accepted.close();
+        if let Some(thread) = self.thread.take() {
+            // It waits for nothing but us, so that its sockets are closed when this returns.
+            let _ = thread.join();
         }
     }
 }
 
-async fn listen(listener: Watched, hall: Arc<Hall>, unix: bool) {
+struct Port {
+    door: Door,
+    admissions: Arc<Admissions>,
+    accepted: mpsc::Sender<Accepted>,
+}
+
+/// Runs the port's thread until the listener is gone.
+async fn serve(port: Arc<Port>, sockets: Vec<(OwnedFd, bool)>, stopped: oneshot::Receiver<()>) {
+    let mut listening = JoinSet::new();
+    for (socket, unix) in sockets {
+        match watch::to_read(socket) {
+            Ok(socket) => drop(listening.spawn(listen(socket, port.clone(), unix))),
+            Err(error) => tracing::error!(%error, "a port could not be watched"),
+        }
+    }
+    tokio::select! {
+        _ = stopped => {}
+        () = port.admissions.keep_time() => {}
+    }
+}
+
+async fn listen(listener: Watched, port: Arc<Port>, unix: bool) {
     loop {
         let Ok(mut ready) = listener.readable().await else { return };
         let accepting = ready.try_io(|listener| {
             let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
-            Ok(rustix::net::accept_with(listener.get_ref(), flags)?)
+            Ok(rustix::net::acceptfrom_with(listener.get_ref(), flags)?)
         });
         match accepting {
-            Ok(Ok(socket)) => admit(&hall, socket, unix),
+            Ok(Ok((socket, peer))) => {
+                let address = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                admit(&port, socket, address.filter(|_| !unix), unix);
+            }
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a connection could not be taken");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
             Err(_would_block) => {}
         }
     }
 }
 
-/// Let one more stand at the door (LI-1).
-fn admit(hall: &Arc<Hall>, socket: OwnedFd, unix: bool) {
-    let mut strangers = hall.strangers.lock();
-    while strangers.standing.len() >= MOST {
-        let Some((_, longest)) = strangers.standing.pop_first() else { break };
-        longest.abort();
-    }
-    strangers.came += 1;
-    let number = strangers.came;
-    // Only one that is let in holds on to the hall: it closes with the port, whoever still stands at the door.
-    let weak = Arc::downgrade(hall);
-    let door = hall.door.clone();
-    let inside = hall.inside.clone();
-    let task = tokio::spawn(async move {
-        let came_in = tokio::time::timeout(LIMIT, see(socket, &door, unix)).await;
-        if let Some(hall) = weak.upgrade() {
-            hall.strangers.lock().standing.remove(&number);
+/// Gives one more connection a place (LI-1).
+fn admit(port: &Arc<Port>, socket: OwnedFd, address: Option<SocketAddr>, unix: bool) {
+    let known = if unix {
+        // The kernel's word comes before theirs (LI-3).
+        match Proved::by_the_kernel(&socket) {
+            Ok(known) => Some(known),
+            Err(failure) => return port.admissions.log_refusal(Source::Unix, &failure),
         }
-        match came_in {
-            Ok(Ok(accepted)) => drop(inside.send(accepted).await),
-            Ok(Err(failure)) => tracing::info!(?failure, "a stranger was not let in"),
-            Err(_elapsed) => tracing::info!("a stranger did not say what it wants"),
+    } else {
+        None
+    };
+    let address = address.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+    let source = if unix { Source::Unix } else { Source::from(address.ip()) };
+    let own = port.clone();
+    port.admissions.arrive(source, |pending| async move {
+        match see(socket, &own.door, known, address, &pending).await {
+            // Until it is taken, it has its place.
+            Ok(accepted) => drop(own.accepted.send(accepted).await),
+            Err(failure) => own.admissions.log_refusal(source, &failure),
         }
     });
-    strangers.standing.insert(number, task.abort_handle());
 }
 
 /// See who it is.
-async fn see(socket: OwnedFd, door: &Door, unix: bool) -> Result<Accepted, Failure> {
-    let address = peer_address(&socket);
-    if !unix {
-        prepare_tcp(&socket)?;
-    }
+async fn see(
+    socket: OwnedFd,
+    door: &Door,
+    known: Option<(Proved, u32, u32)>,
+    address: SocketAddr,
+    pending: &Pending,
+) -> Result<Accepted, Failure> {
+    let unix = known.is_some();
     let mut talk = Talk::new(watch::both_ways(socket)?);
-    // The kernel's word comes before theirs (LI-3).
-    let known = if unix { Some(Proved::by_the_kernel(talk.socket())?) } else { None };
     let bytes: [u8; open::LENGTH] = talk.receive().await?;
+    if !unix {
+        prepare_tcp(talk.socket())?;
+    }
     let header = match Header::decode(&bytes) {
         Ok(header) => header,
         Err(error) => {
@@ -228,19 +258,24 @@ async fn see(socket: OwnedFd, door: &Door, unix: bool) -> Result<Accepted, Failu
             Ok(Accepted::Objects { socket: talk.into_descriptor(), lease: LeaseId(header.id), way })
         }
         (Kind::Client | Kind::Node, Serves::Head, Some(keys)) => {
-            let (proved, peer, method) = match known {
+            let (proof, peer) = match known {
                 Some((proved, uid, pid)) => {
                     talk.send(&Answer::Good.encode()).await?;
-                    (proved, PeerInfo::Unix { uid, pid }, None)
+                    (Proof { proved, method: None, token: None }, PeerInfo::Unix { uid, pid })
                 }
                 None => {
+                    pending.handshake_turn().await;
                     talk.begin(session::server()?).await?;
                     talk.handshake().await?;
-                    let (proved, method) = proof::check(&mut talk, keys).await?;
-                    (proved, PeerInfo::Tls { address }, Some(method))
+                    (proof::check(&mut talk, keys, pending).await?, PeerInfo::Tls { address })
                 }
             };
-            introduce(talk, door, keys, header.kind, &proved, peer, method).await
+            pending.authenticated();
+            let introducing = introduce(talk, door, keys, header.kind, &proof, peer);
+            match tokio::time::timeout(CONNECTION_TIMEOUT, introducing).await {
+                Ok(introduced) => introduced,
+                Err(_elapsed) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+            }
         }
         _ => {
             talk.send(&Answer::Kind.encode()).await?;
@@ -254,16 +289,19 @@ async fn introduce<S: Socket>(
     door: &Door,
     keys: &Keys,
     kind: Kind,
-    proved: &Proved,
+    proof: &Proof,
     peer: PeerInfo,
-    method: Option<Method>,
 ) -> Result<Accepted, Failure> {
-    let introduction: Introduction = greet::hear(&mut talk, proved).await?;
-    let comes_for = if kind == Kind::Node { Role::Node } else { Role::Client };
-    if introduction.role != comes_for || !greet::is_plausible(&introduction) {
+    let introduction: Introduction = greet::hear(&mut talk, &proof.proved).await?;
+    let comes_for: &[Role] = if kind == Kind::Node { &[Role::Node] } else { &[Role::Client, Role::Slot] };
+    if !comes_for.contains(&introduction.role) || !greet::is_plausible(&introduction) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an introduction that makes no sense").into());
     }
-    let lacks_key = matches!(method, Some(Method::Token | Method::Password));
+    if let (Some(token), PeerInfo::Tls { address }) = (&proof.token, peer) {
+        let (role, name) = (introduction.role, &introduction.name);
+        tracing::info!(token, %address, ?role, name, "token redeemed");
+    }
+    let lacks_key = matches!(proof.method, Some(Method::Token | Method::Password));
     let reply = Reply::to(&door.me, &introduction, lacks_key.then(|| keys.key().bytes()));
     greet::tell(&mut talk, &reply).await?;
     if let Some(text) = reply.refused {

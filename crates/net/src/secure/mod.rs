@@ -12,25 +12,28 @@
 //!   is.
 //! * SE-2: nothing of TLS is initialised before the first connection that needs it.
 
+mod admission;
 mod dial;
 mod error;
 mod greet;
 mod introduction;
-mod keys;
+pub(crate) mod keys;
 mod listen;
 mod password;
 mod proof;
 mod session;
 mod talk;
 pub(crate) mod tls;
+mod unproved;
 
 pub use dial::{Dialed, answer_data, dial, dial_async, dial_data, dial_objects, dial_relayed, dial_store};
 pub use error::Error;
-pub use introduction::{Introduction, Role, Timing};
+pub use introduction::{Introduction, Role};
 pub use keys::{Credential, Key, Keys, NoKey, TOKEN_LIVES, Token, read_private};
 pub use listen::{Accepted, Door, Listener, Serves, unix_name};
-pub use password::{Password, Record as PasswordRecord};
+pub use password::{MIN_PASSWORD_CHARS, Password, Record as PasswordRecord};
 pub use tls::Tls;
+pub use unproved::{UnprovedLink, UnprovedLinks};
 
 use rustix::fd::OwnedFd;
 use std::net::SocketAddr;

@@ -13,6 +13,9 @@ use rand_core::OsRng;
 use std::fmt;
 use zeroize::Zeroizing;
 
+/// The fewest characters a cluster's password may have.
+pub const MIN_PASSWORD_CHARS: usize = 8;
+
 /// There is one account: the cluster's.
 const ACCOUNT: &[u8] = b"paceline";
 
@@ -36,6 +39,11 @@ pub struct Password(Zeroizing<String>);
 impl Password {
     pub fn new(text: String) -> Password {
         Password(Zeroizing::new(text))
+    }
+
+    /// Returns whether a cluster may have this password.
+    pub fn is_long_enough(&self) -> bool {
+        self.0.chars().count() >= MIN_PASSWORD_CHARS
     }
 
     /// What a head needs to know it by. Takes as long as a wrong guess is to cost.

@@ -11,8 +11,11 @@
 //!
 //! * PR-1: every message has a fixed size (SE-1), and a code is good for one side of one session.
 //! * PR-2: only a proof makes a [`Proved`], without which nothing of variable length is read.
-//! * PR-3: who guesses wrong at a head waits for [`PENALTY`] to hear of it.
+//! * PR-3: who shows a head a wrong key or token waits for [`PENALTY`] to hear of it. Passwords can be guessed, so admission
+//!   control decides when an exchange begins (`GU-1` to `GU-4`).
 
+use super::admission::Pending;
+use super::keys;
 use super::keys::{Credential, Keys, Unusable};
 use super::password::{self, Password};
 use super::talk::{Socket, Talk};
@@ -45,6 +48,16 @@ impl Proved {
     }
 }
 
+/// What a listening side knows of a peer that has proved who it is.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    pub proved: Proved,
+    /// None: by the kernel's word.
+    pub method: Option<Method>,
+    /// The short name of the token it came with, for people.
+    pub token: Option<String>,
+}
+
 /// Which kind of secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Method {
@@ -73,6 +86,8 @@ pub(crate) enum Verdict {
     Wrong = 1,
     /// There is no such token, or no password at all.
     Unknown = 2,
+    /// Too many passwords were tried: the answer says when to try again.
+    Later = 3,
 }
 
 /// Why there is no proof.
@@ -81,6 +96,8 @@ pub(crate) enum Failure {
     Io(io::Error),
     /// Ours was not taken.
     Refused(Method, Verdict),
+    /// Ours was not looked at; try again after this long.
+    Delayed(Duration),
     /// Theirs was wrong.
     Impostor,
     OtherUser {
@@ -162,6 +179,10 @@ async fn hear<S: Socket>(talk: &mut Talk<S>, method: Method) -> Result<[u8; ANSW
     match answer[0] {
         0 => Ok(answer),
         1 => Err(Failure::Refused(method, Verdict::Wrong)),
+        3 => {
+            let millis = u32::from_le_bytes(*answer[8..].first_chunk().expect("it is longer"));
+            Err(Failure::Delayed(Duration::from_millis(millis.into())))
+        }
         _ => Err(Failure::Refused(method, Verdict::Unknown)),
     }
 }
@@ -174,7 +195,11 @@ async fn say<S: Socket>(talk: &mut Talk<S>, verdict: Verdict, code: [u8; 32]) ->
 }
 
 /// Hear a proof, and prove in turn that we know the secret. One that is wrong hears of it late (PR-3).
-pub(crate) async fn check<S: Socket>(talk: &mut Talk<S>, keys: &Keys) -> Result<(Proved, Method), Failure> {
+pub(crate) async fn check<S: Socket>(
+    talk: &mut Talk<S>,
+    keys: &Keys,
+    pending: &Pending,
+) -> Result<Proof, Failure> {
     let proof: [u8; PROOF] = talk.receive().await?;
     let method = Method::of(proof[0])?;
     let (id, theirs) = proof[8..].split_first_chunk::<8>().expect("it is longer");
@@ -188,7 +213,7 @@ pub(crate) async fn check<S: Socket>(talk: &mut Talk<S>, keys: &Keys) -> Result<
             .redeem(id, |secret| code_of(secret).is_ok_and(|code| is_same(&code, theirs)))
             .map(|token| token.secret.to_vec())
             .map_err(|why| if why == Unusable::Wrong { Verdict::Wrong } else { Verdict::Unknown }),
-        Method::Password => return check_password(talk, keys).await,
+        Method::Password => return check_password(talk, keys, pending).await,
         // Nobody has a lease at this port.
         Method::Lease => Err(Verdict::Unknown),
     };
@@ -197,13 +222,18 @@ pub(crate) async fn check<S: Socket>(talk: &mut Talk<S>, keys: &Keys) -> Result<
             let secret = zeroize::Zeroizing::new(secret);
             let code = code(talk, LISTENER, method, &secret)?;
             say(talk, Verdict::Good, code).await?;
-            Ok((Proved(()), method))
+            let token = (method == Method::Token).then(|| keys::hex(&id[..4]));
+            Ok(Proof { proved: Proved(()), method: Some(method), token })
         }
         Err(verdict) => Err(refuse(talk, method, verdict).await),
     }
 }
 
-async fn check_password<S: Socket>(talk: &mut Talk<S>, keys: &Keys) -> Result<(Proved, Method), Failure> {
+async fn check_password<S: Socket>(
+    talk: &mut Talk<S>,
+    keys: &Keys,
+    pending: &Pending,
+) -> Result<Proof, Failure> {
     let first = talk.receive().await?;
     let session = talk.export(DIALER)?;
     let Some(record) = keys.password() else {
@@ -211,20 +241,29 @@ async fn check_password<S: Socket>(talk: &mut Talk<S>, keys: &Keys) -> Result<(P
     };
     // Whoever hears the next message can see whether its guess was right, so the wait is before it, and every exchange
     // that is not brought to a good end counts as a failed one.
-    tokio::time::sleep(keys.patience()).await;
-    keys.on_failure();
+    if let Err(denied) = pending.guess_turn().await {
+        let mut code = [0; 32];
+        let millis = u32::try_from(denied.retry_in.as_millis()).unwrap_or(u32::MAX);
+        code[..4].copy_from_slice(&millis.to_le_bytes());
+        say(talk, Verdict::Later, code).await?;
+        return Err(Failure::Delayed(denied.retry_in));
+    }
+    // No penalty on top: an exchange that lasts keeps others waiting.
     let Some((answering, second)) = password::answer(record, &session, &first) else {
-        return Err(refuse(talk, Method::Password, Verdict::Wrong).await);
+        say(talk, Verdict::Wrong, [0; 32]).await?;
+        return Err(Failure::Refused(Method::Password, Verdict::Wrong));
     };
     say(talk, Verdict::Good, [0; 32]).await?;
     talk.send(&second).await?;
     let third = talk.receive().await?;
     if !answering.finish(&session, &third) {
-        return Err(refuse(talk, Method::Password, Verdict::Wrong).await);
+        say(talk, Verdict::Wrong, [0; 32]).await?;
+        return Err(Failure::Refused(Method::Password, Verdict::Wrong));
     }
-    keys.on_success();
+    // Before it is told, so that a peer which goes on at once finds its failures forgiven.
+    pending.authenticated();
     say(talk, Verdict::Good, [0; 32]).await?;
-    Ok((Proved(()), Method::Password))
+    Ok(Proof { proved: Proved(()), method: Some(Method::Password), token: None })
 }
 
 async fn refuse<S: Socket>(talk: &mut Talk<S>, method: Method, verdict: Verdict) -> Failure {

@@ -11,13 +11,15 @@ pub(crate) struct Came {
     pub descriptor: Option<OwnedFd>,
     /// One was, and there is no room for it in this process.
     pub lost: bool,
+    /// More than one was, and no peer of ours sends more. They are closed.
+    pub excess: bool,
 }
 
-/// Room for the message about one descriptor, aligned as the kernel wants it.
+/// Room for the message about one descriptor, aligned as the kernel wants it; that is room for two.
 #[repr(C, align(8))]
 struct Control([u8; 24]);
 
-const ONE: u32 = size_of::<libc::c_int>() as u32;
+const ONE: usize = size_of::<libc::c_int>();
 
 /// Receive without waiting.
 pub(crate) fn receive(socket: impl AsFd, into: &mut [MaybeUninit<u8>]) -> Result<Came, Errno> {
@@ -35,19 +37,25 @@ pub(crate) fn receive(socket: impl AsFd, into: &mut [MaybeUninit<u8>]) -> Result
     if count < 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
     }
-    let mut came = Came { count: count as usize, descriptor: None, lost: false };
+    let mut came = Came { count: count as usize, descriptor: None, lost: false, excess: false };
     if message.msg_controllen > 0 || message.msg_flags & libc::MSG_CTRUNC != 0 {
         came.lost = message.msg_flags & libc::MSG_CTRUNC != 0;
-        // SAFETY: the kernel has filled the message; the header is read within what it says is there.
+        // SAFETY: the kernel has filled the message; the header is read within what it says is there, and the descriptors
+        // in it are new ones of this process that nobody else knows of.
         unsafe {
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             if !header.is_null()
                 && (*header).cmsg_level == libc::SOL_SOCKET
                 && (*header).cmsg_type == libc::SCM_RIGHTS
-                && (*header).cmsg_len >= libc::CMSG_LEN(ONE) as usize
             {
-                let number: libc::c_int = libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned();
-                came.descriptor = Some(OwnedFd::from_raw_fd(number));
+                let length = ((*header).cmsg_len).min(size_of::<Control>());
+                let count = length.saturating_sub(libc::CMSG_LEN(0) as usize) / ONE;
+                let numbers = libc::CMSG_DATA(header).cast::<libc::c_int>();
+                for place in 0..count {
+                    let descriptor = OwnedFd::from_raw_fd(numbers.add(place).read_unaligned());
+                    came.excess |= place > 0;
+                    came.descriptor.get_or_insert(descriptor);
+                }
             }
         }
     }
@@ -75,8 +83,26 @@ mod tests {
         while let Ok(came) = receive(&right, &mut room) {
             counts.push(came.count);
             descriptors += usize::from(came.descriptor.is_some());
-            assert!(!came.lost);
+            assert!(!came.lost && !came.excess);
         }
         assert_eq!((counts.iter().sum::<usize>(), descriptors), (15, 1));
+    }
+
+    #[test]
+    fn descriptors_beyond_the_first_are_closed_and_told() {
+        for count in 2..12 {
+            let (left, right) = crate::fds::pair().unwrap();
+            let (read, write) = rustix::pipe::pipe().unwrap();
+            crate::fds::send_many(&left, b"x", &vec![write.as_fd(); count]);
+            drop(write);
+            let mut room = [MaybeUninit::uninit(); 64];
+            let came = receive(&right, &mut room).unwrap();
+            assert!(came.excess && came.descriptor.is_some(), "{count}");
+            assert_eq!(came.lost, count > 2, "{count}");
+            drop(came);
+            let mut sources = [rustix::event::PollFd::new(&read, rustix::event::PollFlags::empty())];
+            crate::poll::wait(&mut sources, Some(std::time::Duration::ZERO)).unwrap();
+            assert!(sources[0].revents().contains(rustix::event::PollFlags::HUP), "{count}: none stays open");
+        }
     }
 }

@@ -16,6 +16,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Descriptors that may have come before the messages that name them are read: as many as a link lends at most.
+const MAX_UNNAMED_DESCRIPTORS: usize = 64;
+
 const WRONG: Error = Error::Malformed { what: "segment" };
 
 /// One end of a link that can lend and be lent memory.
@@ -66,9 +69,14 @@ impl Exchange {
         Some((entry, first))
     }
 
-    /// A descriptor has come.
-    pub fn on_descriptor(&mut self, descriptor: OwnedFd) {
-        self.came.push_back(descriptor);
+    /// A descriptor has come. False: too many have that nobody has named, so it is closed.
+    #[must_use]
+    pub fn on_descriptor(&mut self, descriptor: OwnedFd) -> bool {
+        let expected = self.came.len() < MAX_UNNAMED_DESCRIPTORS;
+        if expected {
+            self.came.push_back(descriptor);
+        }
+        expected
     }
 
     pub fn on_lending(&mut self, message: Lending) -> Result<Told, Error> {

@@ -1,15 +1,19 @@
-//! A thread that sees to what nobody else comes by for: ranges to return over links that are quiet, and segments that
-//! nobody uses any more. It is started when there is such a thing.
+//! A thread that sees to what nobody else comes by for: ranges to return over links that are quiet, segments that nobody
+//! uses any more, and what the other ends say of memory over links that nobody reads. It is started when there is such a
+//! thing.
+//!
+//! * KE-1: while memory is lent over a link, in either direction, its owner is asked to read it every [`TRIM`]: a client
+//!   without pending tasks reads nothing, and what its slots say of memory would wait for the next call.
 
 use super::store::Store;
 use super::wire::Wire;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A range is returned this long after it was let go of, if nothing else is said over its link.
 const GATHER: Duration = Duration::from_millis(5);
-/// How often it looks for segments without use.
+/// How often it looks for segments without use, and has links read over which memory is lent.
 const TRIM: Duration = Duration::from_secs(3);
 
 #[derive(Default)]
@@ -21,7 +25,7 @@ pub(super) struct Keeper {
 #[derive(Default)]
 struct State {
     wires: Vec<Arc<Wire>>,
-    /// There are segments of ours.
+    /// There are segments of ours, or others' are mapped here.
     trims: bool,
     runs: bool,
 }
@@ -35,7 +39,7 @@ impl Keeper {
         self.wake.notify_one();
     }
 
-    /// There are segments now.
+    /// There are segments now, ours or mapped ones.
     pub fn trim(&self) {
         let mut state = self.state.lock();
         if !std::mem::replace(&mut state.trims, true) {
@@ -58,6 +62,7 @@ impl Keeper {
 fn run(store: &'static Store) {
     crate::signals::block_all();
     let keeper = &store.keeper;
+    let mut looked = Instant::now();
     loop {
         let mut state = keeper.state.lock();
         if state.wires.is_empty() {
@@ -73,8 +78,14 @@ fn run(store: &'static Store) {
             let wires = std::mem::take(&mut keeper.state.lock().wires);
             wires.iter().for_each(|wire| wire.say_now());
         }
-        if !store.trim() {
-            keeper.state.lock().trims = false;
+        // First, so that a segment that is made while this looks is not overlooked.
+        keeper.state.lock().trims = false;
+        if store.trim() {
+            keeper.state.lock().trims = true;
+        }
+        if looked.elapsed() >= TRIM {
+            looked = Instant::now();
+            store.lending_wires().iter().for_each(|wire| wire.look());
         }
     }
 }

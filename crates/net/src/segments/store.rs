@@ -189,8 +189,18 @@ impl Store {
         let mut segments = self.segments.lock();
         let Segments { arena, effects, .. } = &mut *segments;
         let left = arena.trim(now(), effects);
+        let mapped = segments.wires.values().any(|wire| wire.has_maps());
         self.perform(segments);
-        left || blocks
+        left || blocks || mapped
+    }
+
+    /// Returns the links over which memory is lent, in either direction.
+    pub fn lending_wires(&self) -> Vec<Arc<Wire>> {
+        let segments = self.segments.lock();
+        let mut wires: Vec<Arc<Wire>> =
+            segments.arena.lent_to().filter_map(|link| segments.wires.get(&link).cloned()).collect();
+        wires.extend(segments.wires.values().filter(|wire| wire.has_maps()).cloned());
+        wires
     }
 
     fn perform(&self, mut segments: MutexGuard<'_, Segments>) {

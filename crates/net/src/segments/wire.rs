@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Has the owner of a link write what is to be said. It may take the locks that guard the link.
+/// Has the owner of a link write what is to be said, and see to it that the link is read (KE-1). It may take the locks that
+/// guard the link.
 pub type Kick = Arc<dyn Fn() + Send + Sync>;
 
 /// Small ranges are returned when so many bytes of them have gathered: one message for many costs less.
@@ -53,7 +54,21 @@ impl Wire {
         let mut state = self.state.lock();
         state.borrowed.on_segment(id, size)?;
         state.maps.insert(id, Arc::new(map));
+        drop(state);
+        self.store.keeper.trim();
         Ok(())
+    }
+
+    /// Returns whether segments of the other end are mapped here.
+    pub fn has_maps(&self) -> bool {
+        !self.state.lock().maps.is_empty()
+    }
+
+    /// Asks the owner of the link to read it.
+    pub fn look(&self) {
+        if let Some(kick) = &self.kick {
+            kick();
+        }
     }
 
     pub fn on_gone(&self, id: SegmentId) -> bool {

@@ -23,6 +23,15 @@ fn the_key_opens_the_door() {
 }
 
 #[test]
+fn slot_whose_node_has_the_key_is_let_in() {
+    let head = Head::start(None);
+    let slot = Introduction::new(Role::Slot, "ada", client().python);
+    let dialed = dial(std::slice::from_ref(&head.tcp), Some(&head.key()), &slot, soon()).unwrap();
+    assert_eq!(head.introduced.recv_timeout(Duration::from_secs(5)).unwrap().role, Role::Slot);
+    hello(dialed.secured);
+}
+
+#[test]
 fn on_one_machine_the_user_is_enough() {
     let head = Head::start(None);
     let addresses = [head.tcp.clone(), head.unix.clone()];

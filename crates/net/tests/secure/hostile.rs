@@ -63,6 +63,8 @@ impl Random {
 #[test]
 fn random_bytes_are_shown_out() {
     let head = Head::start(None);
+    // Handshakes of an address that is known have a higher rate.
+    hello(head.dial(Some(&head.key())).unwrap().secured);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for case in 0..3000 {
         let mut socket = connect(&head);
@@ -82,7 +84,7 @@ fn random_bytes_are_shown_out() {
         let _ = socket.shutdown(Shutdown::Write);
         assert!(to_the_end(socket).is_some(), "case {case} was not shown out");
     }
-    is_unharmed(&head, 0);
+    is_unharmed(&head, 1);
 }
 
 #[test]

@@ -2,4 +2,5 @@
 
 mod good;
 mod hostile;
+mod storm;
 mod support;

@@ -5,7 +5,7 @@ use paceline_net::secure::{
     Accepted, Credential, Dialed, Door, Error, Introduction, Key, Keys, Listener, PasswordRecord, Role,
     Secured, Serves, dial, unix_name,
 };
-use paceline_proto::control::{ClientToHead, HeadToClient};
+use paceline_proto::control::{ClientToHead, HeadToClient, Timing};
 use paceline_proto::{Address, ClusterId, Epoch, ProgramId, Start};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,12 +73,18 @@ impl Head {
     }
 }
 
+const WELCOME: HeadToClient = HeadToClient::Welcome {
+    cluster: ClusterId(7),
+    epoch: Epoch(1),
+    timing: Timing { heartbeat: Duration::from_secs(2), head_lost: Duration::from_secs(60) },
+};
+
 /// Answer every word that is long enough to come in pieces.
 async fn welcome(secured: Secured) {
     let (sender, mut receiver) = control::channel::<HeadToClient, ClientToHead>(secured).unwrap();
     while let Ok(Some((message, _))) = receiver.next().await {
         if let ClientToHead::Program { .. } = message {
-            sender.send(&HeadToClient::Welcome { cluster: ClusterId(7), epoch: Epoch(1) }, vec![]);
+            sender.send(&WELCOME, vec![]);
         }
     }
 }
@@ -94,6 +100,6 @@ pub fn hello(secured: Secured) {
         let start = Start { command: vec!["x".repeat(300_000)], ..Start::default() };
         sender.send(&ClientToHead::Program { program: ProgramId(7), start }, vec![]);
         let (message, _) = receiver.next().await.unwrap().unwrap();
-        assert_eq!(message, HeadToClient::Welcome { cluster: ClusterId(7), epoch: Epoch(1) });
+        assert_eq!(message, WELCOME);
     });
 }

@@ -5,6 +5,8 @@
 //!
 //! * GR-1: a group is gone soon after its slot, also if the node is killed (CG-1).
 //! * GR-2: the kernel's bound is a little above the limit, for it also counts what is not the slot's own doing.
+//! * GR-3: all processes of a slot end, or none. Version 1 of control groups would end one of them, and the task could go on
+//!   and return before the node noticed; so there who asks for more waits, and the node ends the slot.
 
 use paceline_net::cgroup;
 use rustix::process::Pid;
@@ -51,22 +53,29 @@ impl Group {
             let _ = group.write("memory.swap.max", "0");
         } else {
             group.write("memory.limit_in_bytes", &bound)?;
+            // GR-3.
+            let _ = group.write("memory.oom_control", "1");
         }
         group.write("cgroup.procs", &pid.as_raw_nonzero().to_string())?;
         Ok(group)
     }
 
-    /// The most it had, if the kernel has ended something in it for want of memory.
+    /// The most it had, if the kernel has ended something in it for want of memory, or has something in it wait.
     pub(crate) fn exceeded(&self) -> Option<u64> {
         let (events, peak) = match self.second {
             true => ("memory.events", "memory.peak"),
             false => ("memory.oom_control", "memory.max_usage_in_bytes"),
         };
         let events = fs::read_to_string(self.directory.join(events)).unwrap_or_default();
-        let kills =
-            events.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse::<u64>().ok()?;
+        let count = |name: &str| {
+            let value = events.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            value.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
+        };
+        if count("oom_kill") == 0 && count("under_oom") == 0 {
+            return None;
+        }
         let peak = fs::read_to_string(self.directory.join(peak)).unwrap_or_default();
-        (kills > 0).then(|| peak.trim().parse().unwrap_or(0))
+        Some(peak.trim().parse().unwrap_or(0))
     }
 
     fn write(&self, file: &str, text: &str) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use super::shell::Shell;
 use super::{News, NodeAt, Way};
+use crate::places::LinkPlace;
 use paceline_core::objects::{Event, LinkId};
 use paceline_net::control::{self, Carries, Receiver, Sender};
 use paceline_net::secure::Secured;
@@ -11,7 +12,7 @@ use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Who is at the other end.
 pub(super) enum Peer {
@@ -74,9 +75,12 @@ impl Shell {
         LinkId(self.opened)
     }
 
-    pub(super) fn on_link(&mut self, connection: Secured) {
+    pub(super) fn on_link(&mut self, connection: Secured, place: Option<LinkPlace>) {
         match control::channel(connection) {
-            Ok((sender, receiver)) => self.install(Peer::Process(sender), receiver),
+            Ok((sender, receiver)) => {
+                let flow = Some(sender.clone());
+                self.install(Peer::Process(sender), receiver, flow, place);
+            }
             Err(error) => tracing::error!(%error, "the link to a process could not be watched"),
         }
     }
@@ -86,7 +90,7 @@ impl Shell {
         let near = connection.tls.is_none();
         match control::channel(connection) {
             Ok((sender, receiver)) => {
-                self.install(Peer::Node { sender, near, at, way: None }, receiver);
+                self.install(Peer::Node { sender, near, at, way: None }, receiver, None, None);
             }
             Err(error) => tracing::error!(%error, "the link to a node's store could not be watched"),
         }
@@ -102,10 +106,17 @@ impl Shell {
         }
     }
 
-    fn install(&mut self, peer: Peer, receiver: Receiver<ToStore>) {
+    fn install(
+        &mut self,
+        peer: Peer,
+        receiver: Receiver<ToStore>,
+        flow: Option<Sender<FromStore>>,
+        place: Option<LinkPlace>,
+    ) {
         let link = self.next_link();
         self.links.insert(link, peer);
-        tokio::spawn(listen(link, receiver, self.news.clone(), News::From));
+        let reader = tokio::spawn(listen(link, receiver, flow, place, self.news.clone(), News::From));
+        self.readers.insert(link, reader.abort_handle());
         self.step(Event::LinkUp(link));
     }
 
@@ -121,29 +132,51 @@ impl Shell {
         let _ = ready.send(());
     }
 
-    pub(super) fn on_owner(&mut self, connection: Secured, client: ClientId) {
+    pub(super) fn on_owner(&mut self, connection: Secured, client: ClientId, place: Option<LinkPlace>) {
         let opened = self.passes.make(client).and_then(|pass| Ok((control::channel(connection)?, pass)));
         match opened {
             Ok(((sender, receiver), (lease, secret))) => {
                 let link = self.next_link();
                 let hello = ToStore::Node { owner: client, node: self.node, lease, secret };
                 self.links.insert(link, Peer::Owner { sender, pass: lease, client, hello: Some(hello) });
-                tokio::spawn(listen(link, receiver, self.news.clone(), News::FromOwner));
+                let flow = None::<Sender<ToStore>>;
+                let reader =
+                    tokio::spawn(listen(link, receiver, flow, place, self.news.clone(), News::FromOwner));
+                self.readers.insert(link, reader.abort_handle());
             }
             Err(error) => tracing::error!(%error, "the link to a client's store could not be watched"),
         }
     }
 }
 
-async fn listen<M: Carries>(
+/// So many messages of one link may wait to be handled, and so many bytes for one that does not read (OS-5).
+const MOST_WAITING: usize = 64;
+const ENOUGH: usize = 1 << 20;
+
+async fn listen<M: Carries, Out: Carries>(
     link: LinkId,
     mut receiver: Receiver<M>,
+    flow: Option<Sender<Out>>,
+    _place: Option<LinkPlace>,
     news: mpsc::WeakUnboundedSender<News>,
-    tell: fn(LinkId, M, Vec<OwnedFd>) -> News,
+    tell: fn(LinkId, M, Vec<OwnedFd>, OwnedSemaphorePermit) -> News,
 ) {
-    while let Ok(Some((message, descriptors))) = receiver.next().await {
+    let waiting = Arc::new(Semaphore::new(MOST_WAITING));
+    loop {
+        let (message, descriptors) = match receiver.next().await {
+            Ok(Some(received)) => received,
+            Ok(None) => break,
+            Err(error) => {
+                tracing::warn!(?link, %error, "a link to the store broke");
+                break;
+            }
+        };
+        if let Some(flow) = &flow {
+            flow.drained_to(ENOUGH).await;
+        }
+        let Ok(permit) = waiting.clone().acquire_owned().await else { return };
         let Some(news) = news.upgrade() else { return };
-        if news.send(tell(link, message, descriptors)).is_err() {
+        if news.send(tell(link, message, descriptors, permit)).is_err() {
             return;
         }
     }

@@ -6,6 +6,8 @@
 //! * OS-1: memory is taken only sealed, and of the size that was reserved; files are handed out only to be read.
 //! * OS-2: nothing has a name: when the node is gone, so is everything that nobody has mapped.
 //! * OS-3: writing to disk, and bytes that go over a network, keep nobody else waiting.
+//! * OS-5: a process that does not read what it is told is not heard until it does, and no more than a few messages of one
+//!   peer wait to be handled.
 //! * OS-4: who has the secret of an owner's link may open links for bytes, for as long as that link is there.
 
 mod bulk;
@@ -16,6 +18,7 @@ mod whereabouts;
 pub(crate) use bulk::{Going, Shelf, Way};
 pub use whereabouts::Whereabouts;
 
+use crate::places::LinkPlace;
 use links::Passes;
 use paceline_core::objects::{LinkId, Status, Store};
 use paceline_net::scratch::Scratch;
@@ -27,7 +30,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc as sync;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// The setting that says how many bytes objects may have in memory.
 pub const MEMORY: &str = "PACELINE_OBJECT_MEMORY";
@@ -64,11 +67,12 @@ pub struct NodeAt {
 }
 
 pub(crate) enum News {
-    Link(Secured),
+    Link(Secured, Option<LinkPlace>),
     Node(Secured, NodeAt),
-    Owner(Secured, ClientId),
-    From(LinkId, ToStore, Vec<OwnedFd>),
-    FromOwner(LinkId, FromStore, Vec<OwnedFd>),
+    Owner(Secured, ClientId, Option<LinkPlace>),
+    /// The peer may say the next thing when the permit is gone.
+    From(LinkId, ToStore, Vec<OwnedFd>, OwnedSemaphorePermit),
+    FromOwner(LinkId, FromStore, Vec<OwnedFd>, OwnedSemaphorePermit),
     Gone(LinkId),
     Spilled(ObjectId, io::Result<Scratch>),
     /// Bytes that were to come are here, or will not come.
@@ -119,9 +123,9 @@ impl Objects {
         })
     }
 
-    /// A process is at the other end.
-    pub fn on_link(&mut self, connection: Secured) {
-        let _ = self.news().send(News::Link(connection));
+    /// A process is at the other end. The place is given back with the link.
+    pub fn on_link(&mut self, connection: Secured, place: Option<LinkPlace>) {
+        let _ = self.news().send(News::Link(connection, place));
     }
 
     /// The store of a node is at the other end.
@@ -130,8 +134,8 @@ impl Objects {
     }
 
     /// The store of this client is at the other end.
-    pub(crate) fn on_owner(&mut self, connection: Secured, client: ClientId) {
-        let _ = self.news().send(News::Owner(connection, client));
+    pub(crate) fn on_owner(&mut self, connection: Secured, client: ClientId, place: Option<LinkPlace>) {
+        let _ = self.news().send(News::Owner(connection, client, place));
     }
 
     /// Whose link it is that somebody opens by this pass (OS-4).

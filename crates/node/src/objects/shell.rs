@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 /// Bytes written to disk at once.
 const PIECE: usize = 1 << 20;
@@ -40,6 +41,8 @@ pub(super) struct Shell {
     core: Store,
     pub(super) node: NodeId,
     pub(super) links: BTreeMap<LinkId, Peer>,
+    /// What reads each link.
+    pub(super) readers: BTreeMap<LinkId, AbortHandle>,
     pub(super) opened: u64,
     contents: BTreeMap<ObjectId, Content>,
     /// The memory that came with the message at hand.
@@ -65,6 +68,7 @@ impl Shell {
             core,
             node,
             links: BTreeMap::new(),
+            readers: BTreeMap::new(),
             opened: 0,
             contents: BTreeMap::new(),
             came: None,
@@ -96,11 +100,13 @@ impl Shell {
 
     fn on_news(&mut self, news: News) {
         match news {
-            News::Link(connection) => self.on_link(connection),
+            News::Link(connection, place) => self.on_link(connection, place),
             News::Node(connection, node) => self.on_node(connection, node),
-            News::Owner(connection, client) => self.on_owner(connection, client),
-            News::From(link, message, descriptors) => self.on_message(link, message, descriptors),
-            News::FromOwner(link, message, descriptors) => self.on_owner_says(link, message, descriptors),
+            News::Owner(connection, client, place) => self.on_owner(connection, client, place),
+            News::From(link, message, descriptors, _permit) => self.on_message(link, message, descriptors),
+            News::FromOwner(link, message, descriptors, _permit) => {
+                self.on_owner_says(link, message, descriptors);
+            }
             News::Gone(link) => self.drop_link(link),
             News::Spilled(object, Ok(file)) => {
                 if self.contents.contains_key(&object) {
@@ -136,6 +142,8 @@ impl Shell {
     }
 
     pub(super) fn drop_link(&mut self, link: LinkId) {
+        // Whoever is still there finds its link closed, and its place is free.
+        self.readers.remove(&link).into_iter().for_each(|reader| reader.abort());
         if let Some(Peer::Owner { pass, .. }) = self.links.remove(&link) {
             self.passes.remove(pass);
         }

@@ -10,27 +10,22 @@ use std::path::{Path, PathBuf};
 const PREFIX: &str = "paceline-node-";
 const LOCK: &str = "lock";
 
-/// A name that nobody has.
+/// A name that nobody has, and that nobody can guess before it is there.
 pub(super) fn name_in(parent: &Path) -> io::Result<PathBuf> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    Ok(parent.join(format!("{PREFIX}{:016x}", u64::from_le_bytes(random))))
+    paceline_net::private::unguessable(parent, PREFIX)
 }
 
 /// Make it, locked. It has its name only once it is: whoever cleans up never finds one that is about to be used.
 pub(super) fn create(path: &Path) -> io::Result<OwnedFd> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = path.with_file_name(format!("new-{name}"));
-    let make = |path: &Path| DirBuilder::new().mode(0o700).create(path);
-    make(&new)?;
-    for part in ["cache", "clients", "gone", "left"] {
-        make(&new.join(part))?;
-    }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let lock = open(new.join(LOCK), flags, Mode::RUSR | Mode::WUSR)?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-    fs::rename(&new, path)?;
-    Ok(lock)
+    paceline_net::private::create_locked(path, |new| {
+        for part in ["cache", "clients", "gone", "left"] {
+            DirBuilder::new().mode(0o700).create(new.join(part))?;
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = open(new.join(LOCK), flags, Mode::RUSR | Mode::WUSR)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(lock)
+    })
 }
 
 pub(super) fn remove(path: &Path) {
@@ -46,7 +41,8 @@ pub(super) fn remove_stale(parent: &Path) {
         if !ours {
             continue;
         }
-        let lock = open(entry.path().join(LOCK), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = open(entry.path().join(LOCK), flags, Mode::empty());
         let left = match &lock {
             Ok(lock) => flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
             // Somebody was killed in the middle of removing it.

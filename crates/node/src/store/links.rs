@@ -3,7 +3,7 @@
 use super::cache::{Coming, Leaving};
 use super::{Shared, unpack};
 use crate::objects::Shelf;
-use paceline_net::secure::{Secured, answer_data};
+use paceline_net::secure::{Secured, UnprovedLink, answer_data};
 use paceline_net::store::{Incoming, Outgoing, Shelves, serve as serve_link};
 use paceline_proto::store::{Failure, Name, Space};
 use paceline_proto::{ClientId, LeaseSecret};
@@ -22,13 +22,13 @@ pub(super) fn serve(
     shared: Arc<Shared>,
     connection: OwnedFd,
     client: ClientId,
-    secret: Option<LeaseSecret>,
+    proof: Option<(LeaseSecret, UnprovedLink)>,
     shelf: Shelf,
     closed: impl FnOnce() + Send + 'static,
 ) {
     let thread = std::thread::Builder::new().name("paceline-store".into()).stack_size(STACK);
     let started = thread.spawn(move || {
-        let ended = answer(connection, secret).and_then(|secured| {
+        let ended = answer(connection, proof).and_then(|secured| {
             let Some(number) = begin(&shared, &secured, client)? else { return Ok(()) };
             let mut shelves = OfClient { shared: shared.clone(), client, shelf };
             let going = serve_link(secured, &mut shelves);
@@ -45,10 +45,10 @@ pub(super) fn serve(
     }
 }
 
-/// Have the other side prove that it knows the secret, if it has to.
-pub(crate) fn answer(connection: OwnedFd, secret: Option<LeaseSecret>) -> io::Result<Secured> {
-    match secret {
-        Some(secret) => answer_data(connection, &secret, Instant::now() + LIMIT),
+/// Have the other side prove that it knows the secret, if it has to. It gives its place among the unproved back then.
+pub(crate) fn answer(connection: OwnedFd, proof: Option<(LeaseSecret, UnprovedLink)>) -> io::Result<Secured> {
+    match proof {
+        Some((secret, _place)) => answer_data(connection, &secret, Instant::now() + LIMIT),
         None => Ok(connection.into()),
     }
 }

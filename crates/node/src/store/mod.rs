@@ -20,8 +20,9 @@ pub(crate) use links::answer;
 use crate::objects::Shelf;
 use cache::Cache;
 use left::{Going, Left};
-use paceline_proto::ClientId;
+use paceline_net::secure::UnprovedLink;
 use paceline_proto::store::{Failure, directory_of};
+use paceline_proto::{ClientId, LeaseSecret};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
@@ -77,6 +78,7 @@ impl Store {
     pub fn new() -> io::Result<Store> {
         let parent = std::env::temp_dir();
         folder::remove_stale(&parent);
+        paceline_net::private::remove_stale(&parent);
         let base = folder::name_in(&parent)?;
         Ok(Store { shared: Arc::new(Shared { base, state: Mutex::default() }) })
     }
@@ -91,11 +93,11 @@ impl Store {
         &self,
         connection: OwnedFd,
         client: ClientId,
-        secret: Option<paceline_proto::LeaseSecret>,
+        proof: Option<(LeaseSecret, UnprovedLink)>,
         shelf: Shelf,
         closed: impl FnOnce() + Send + 'static,
     ) {
-        links::serve(self.shared.clone(), connection, client, secret, shelf, closed);
+        links::serve(self.shared.clone(), connection, client, proof, shelf, closed);
     }
 
     /// Whether some client has no link any more, so that [`Store::tidy`] should be called now and then.
@@ -137,7 +139,7 @@ impl Store {
         left
     }
 
-    /// Nothing more is taken, and all that was is removed.
+    /// Nothing more is taken, and all that was is removed, and what slots have left that died with their zygote.
     pub fn close(&self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
@@ -147,6 +149,9 @@ impl Store {
         if let Some(lock) = state.lock.take() {
             folder::remove(&self.shared.base);
             drop(lock);
+        }
+        if let Some(parent) = self.shared.base.parent() {
+            paceline_net::private::remove_stale(parent);
         }
     }
 }
@@ -185,4 +190,18 @@ fn unable(path: &Path, error: &io::Error) -> Failure {
     let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     let text = format!("{} on {}: {error}", path.display(), host.trim());
     if full { Failure::Full { text } } else { Failure::System { text } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_closed_removes_directories_of_slots_whose_zygote_was_killed() {
+        let store = Store::new().unwrap();
+        let left = paceline_net::private::unguessable(&std::env::temp_dir(), "paceline-slot-").unwrap();
+        std::fs::create_dir(&left).unwrap();
+        store.close();
+        assert!(!left.exists());
+    }
 }

@@ -81,9 +81,7 @@ impl Hashes {
 fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("/"));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let new = file.with_extension(format!("new-{}", std::process::id()));
-    fs::write(&new, bytes)?;
-    fs::rename(&new, file)
+    paceline_net::file::replace(file, bytes)
 }
 
 fn cache_file() -> Option<PathBuf> {

@@ -6,7 +6,7 @@
 use super::home::{self, Home};
 use super::slots::{HISTORY, Kind, Slots, encoded};
 use super::{Cluster, Error, Future, Options, Result};
-use crate::PoolPlace;
+use crate::{PoolPlace, Search};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
@@ -138,7 +138,13 @@ impl Cluster {
             return Err(Error::Closed);
         }
         let found = self.session.find_actor(name, COMES_WITHIN).map_err(missing)?;
-        let (identity, card) = found.ok_or_else(|| missing(String::new()))?;
+        let (identity, card) = match found {
+            Search::Found(found) => found,
+            Search::Coming => {
+                return Err(missing("it is being started, or built anew; try again in a while".into()));
+            }
+            Search::Absent { gone } => return Err(missing(gone.unwrap_or_default())),
+        };
         let (timeout, kind) =
             home::read_card(&card).ok_or_else(|| missing("it is no actor of Rust".into()))?;
         if kind != A::NAME {

@@ -52,6 +52,9 @@ pub enum Error {
     /// Somebody ended the cluster.
     #[error("{task} ended with the cluster, which was stopped by {by}")]
     Stopped { task: &'static str, by: String },
+    /// The head or the node did not let this process have a link, because of a limit.
+    #[error("{task} did not run: {why}")]
+    LimitReached { task: &'static str, why: String },
     /// The process that the actor lives in has died, or the actor is no more. `ran`: the call had begun, as far as
     /// anybody knows; otherwise it never will. `again`: the actor is built anew and takes the next call.
     #[error("{task} ended with its actor, which {why}; {}", begun(*ran))]
@@ -172,6 +175,7 @@ impl Error {
             Error::Unplaceable { .. } | Error::NoRoom { .. } => "no-resources",
             Error::HeadLost { .. } => "head-lost",
             Error::Stopped { .. } => "cluster-stopped",
+            Error::LimitReached { .. } => "limit-reached",
             Error::ActorDied { .. } => "actor-died",
             Error::ActorUnavailable { .. } => "actor-unavailable",
             Error::ActorRefused { .. } => "actor-refused",
@@ -218,6 +222,7 @@ impl Error {
             Error::NoRoom { .. } => "wait longer, ask for less, or add nodes",
             Error::HeadLost { .. } => "is the head running and reachable? then submit the task again",
             Error::Stopped { .. } => "start it again, connect to it again, and submit the task again",
+            Error::LimitReached { .. } => "use fewer at a time, or start the cluster with a higher limit",
             Error::ActorDied { again: true, .. } => "the actor is built anew and takes further calls",
             Error::ActorDied { .. } => {
                 "options().restarts(n) has it built anew after a death; #[checkpoint] and #[restore] keep its state"
@@ -273,6 +278,7 @@ impl Error {
             Outcome::NoRoom(waited) => Error::NoRoom { task, needs: Box::new(waited.needs), why: waited.why },
             Outcome::HeadLost { after } => Error::HeadLost { task, after },
             Outcome::Stopped { by } => Error::Stopped { task, by: by.into() },
+            Outcome::Refused { why } => Error::LimitReached { task, why: why.into() },
             Outcome::GroupLost(_) => unreachable!("tasks of Rust are in no group"),
             Outcome::PoolBroken(why) => Error::pool_broken(session, task, &why),
             Outcome::ActorDied(how) => {

@@ -133,7 +133,7 @@ impl Home {
         if !*hosted {
             let about = write_card(self.class, timeout);
             let card = Card { name: name.map(str::to_owned), about, program: None };
-            self.session.host_actor(self.identity, card, slots.id())?;
+            self.session.host_actor(self.identity, card, slots.id(), || false)?;
             *hosted = true;
         }
         Ok(())

@@ -47,6 +47,7 @@ impl Slots {
             size,
             eager,
             once,
+            exclusive: None,
             restarts,
             outlives_nodes: false,
             calls_per_slot,

@@ -26,8 +26,9 @@ use paceline_core::Tick;
 use paceline_core::client::{Client, Config, Event, Here, Outcome, RetryOn, Spec, Within};
 use paceline_net::kept::{self, Kept};
 use paceline_net::poll::{self, Timer, Wake};
-use paceline_net::secure::{Secured, Timing};
+use paceline_net::secure::Secured;
 use paceline_node::Whereabouts;
+use paceline_proto::control::Timing;
 use paceline_proto::data::Environment;
 use paceline_proto::{Bytes, ClientId, FunctionId, NodeId, PlacementId, ProgramId, Rule, Start};
 use paceline_slot::Runtime;
@@ -44,7 +45,7 @@ use std::time::{Duration, Instant};
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// How often client and head say that they live, and how long a client goes on without its head.
-const HEARTBEAT: Duration = Duration::from_secs(2);
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(2);
 const HEAD_LOST: Duration = Duration::from_secs(60);
 
 /// What the session's lock guards.
@@ -202,14 +203,16 @@ impl Session {
             id: anybody()?,
             files,
         };
-        let given = |name: &str| variable_seconds(name).filter(|span| !span.is_zero());
-        let seconds = |name: &str, usual: Duration| given(name).unwrap_or(usual);
-        // Unless the program says otherwise, as its cluster has it.
+        // Unless the program says otherwise, as its cluster has it: now, and whenever a head says so.
+        let own = |name: &str| variable_seconds(name).filter(|span| !span.is_zero());
+        let (own_heartbeat, own_head_lost) = (own("PACELINE_HEARTBEAT"), own("PACELINE_HEAD_LOST"));
         let usual = Timing { heartbeat: HEARTBEAT, head_lost: HEAD_LOST };
         let usual = dialed.peer.timing.unwrap_or(usual);
         let config = Config {
-            heartbeat: seconds("PACELINE_HEARTBEAT", usual.heartbeat),
-            head_lost: seconds("PACELINE_HEAD_LOST", usual.head_lost),
+            heartbeat: own_heartbeat.unwrap_or(usual.heartbeat),
+            head_lost: own_head_lost.unwrap_or(usual.head_lost),
+            own_heartbeat,
+            own_head_lost,
             ..Config::default()
         };
         let session = Session::open(place, config, environment, enter, print, limits)?;
@@ -271,9 +274,7 @@ impl Session {
         let whereabouts = host.whereabouts();
         let (epoll, notices) = (links_epoll.clone(), notifier.clone());
         let mut inner = State::new(core, host, control, epoll, notices, print, aside.clone());
-        // In time for another way before the lease is given up.
-        inner.connecting.patience = heartbeat * 3 / 2;
-        inner.connecting.heartbeat = if heartbeat.is_zero() { HEARTBEAT } else { heartbeat };
+        inner.connecting.set_heartbeat(heartbeat);
         inner.warn = warn.clone();
         inner.own_name.clone_from(&name);
         inner.handle(Event::HeadUp);
@@ -559,7 +560,7 @@ pub(crate) fn submit_to(state: &mut Guarded, submission: &Submission, payload: P
 fn anybody() -> io::Result<ClientId> {
     let mut number = [0; 8];
     embedded::fill_random(&mut number)?;
-    Ok(ClientId(u64::from_le_bytes(number)))
+    Ok(ClientId::of_process(u64::from_le_bytes(number)))
 }
 
 /// A setting in seconds, as `2s`, `500ms` or `2`.

@@ -6,6 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
 use rmp::Marker;
 
+/// Items of a list for which room is made before they are read.
+const MAX_ITEMS_AHEAD: usize = 1024;
+
 /// The one value that these bytes are.
 pub fn value<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let mut reader = Reader { py, rest: bytes };
@@ -101,8 +104,8 @@ impl<'a, 'py> Reader<'a, 'py> {
 
     fn list(&mut self, length: usize, depth: usize) -> PyResult<Bound<'py, PyAny>> {
         let depth = depth.checked_sub(1).ok_or_else(|| malformed("it is nested too deeply"))?;
-        // Each item has a byte at least: a length that cannot be true allocates nothing.
-        let mut items = Vec::with_capacity(length.min(self.rest.len()));
+        // Each item has a byte at least, but lists within lists may all claim the same bytes.
+        let mut items = Vec::with_capacity(length.min(self.rest.len()).min(MAX_ITEMS_AHEAD));
         for _ in 0..length {
             items.push(self.value(depth)?);
         }

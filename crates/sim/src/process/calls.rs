@@ -32,6 +32,10 @@ impl Sim {
                 self.flush(process);
             }
             let entry = &mut self.processes[process];
+            if entry.life != Life::Alive {
+                // It was told to end by what came in.
+                return;
+            }
             if entry.busy.is_some() {
                 // A call that went on beside others was stopped by what came in, and another one has begun already.
                 return;
@@ -53,9 +57,10 @@ impl Sim {
             None => entry.core.lease().expect("calls come under a lease"),
         };
         let guest = guest.map(|lease| {
-            let guest = entry.guests.get_mut(&lease).expect("it has claimed a call");
-            guest.page.running = Some(call.seq);
-            (lease, guest.number)
+            let number = entry.guests[&lease].number;
+            let (_, page) = entry.guest_pages.get_mut(&number).expect("a guest has its place on the page");
+            page.running = Some(call.seq);
+            (lease, number)
         });
         if guest.is_none() {
             entry.page.running = Some(call.seq);
@@ -223,14 +228,14 @@ impl Sim {
                 entry.page = page;
                 entry.core.finish(reply);
             }
-            Some((lease, _)) => {
+            Some((lease, number)) => {
                 if let Some(guest) = entry.guests.get_mut(&lease) {
-                    guest.page = page;
+                    entry.guest_pages.insert(number, (lease, page));
                     guest.core.finish(reply);
                 }
             }
         }
-        let due = now.since(entry.last_flush) >= FLUSH_AFTER;
+        let due = busy.call.at_most_once || now.since(entry.last_flush) >= FLUSH_AFTER;
         let detached = entry.detaching.take();
         self.ledger.on_over(busy.task, process, RunState::Over(status));
         if let Some(update) = standing_of(&busy.call.payload).filter(|_| status == Status::Value) {

@@ -67,6 +67,8 @@ pub(crate) struct Process {
     pub data: Option<LinkId>,
     /// Other clients that call the actor in it.
     pub guests: BTreeMap<LeaseId, Guest>,
+    /// Their calls on the page, by number. A guest's stay there when it goes, until another has its number.
+    pub guest_pages: BTreeMap<u32, (LeaseId, Page)>,
     /// The guest that was served last.
     turn: Option<LeaseId>,
     pub busy: Option<Busy>,
@@ -131,6 +133,7 @@ impl Process {
             waited_under: None,
             data: None,
             guests: BTreeMap::new(),
+            guest_pages: BTreeMap::new(),
             turn: None,
             busy: None,
             beside: Vec::new(),
@@ -231,7 +234,7 @@ impl Sim {
         entry.life = Life::Dead;
         entry.inbox.clear();
         let (control, data, busy) = (entry.control, entry.data.take(), entry.busy.take());
-        let guests: Vec<LinkId> = entry.guests.values_mut().filter_map(|guest| guest.data.take()).collect();
+        let guests: Vec<LinkId> = entry.guests.values_mut().filter_map(Guest::end).collect();
         self.note(|sim| {
             let page = sim.processes[process].page;
             format!("slot {} dies of {cause:?}, {page:?}", sim.slot_name(process))

@@ -38,6 +38,20 @@ fn a_lost_node_costs_a_retry_and_its_tasks_run_elsewhere() {
 }
 
 #[test]
+fn killed_process_of_a_node_is_noticed_at_once() {
+    let mut sim = Sim::new().beating().node("a", cpus(1)).node("b", cpus(1)).client("main");
+    sim.run_for(ms(100));
+    let tasks: Vec<usize> = (0..2).map(|_| sim.submit(Job::new().takes(ms(200)))).collect();
+    tasks.iter().for_each(|task| sim.run_until_begun(*task));
+    sim.kill_node("a");
+    let begin = sim.elapsed();
+    sim.run_until("both have ended", |sim| tasks.iter().all(|task| sim.outcome(*task).is_some()));
+    assert!(tasks.iter().all(|task| sim.outcome(*task) == Some(Value)));
+    assert!(sim.elapsed() - begin < Duration::from_secs(1), "no heartbeat is waited for");
+    sim.finish();
+}
+
+#[test]
 fn a_short_silence_of_a_node_is_nothing_and_a_long_one_is_its_loss() {
     for (silence, runs) in [(Duration::from_secs(5), 1), (Duration::from_secs(9), 2)] {
         let mut sim = one_node(1);
@@ -113,4 +127,19 @@ fn a_client_that_cannot_reach_a_slot_any_more_runs_its_call_elsewhere() {
     sim.run_until("it ends", |sim| sim.outcome(task).is_some());
     assert_eq!(sim.outcome(task), Some(Value));
     sim.finish();
+}
+
+#[test]
+fn client_that_stands_still_before_its_first_heartbeat_is_given_up() {
+    let mut sim = Sim::new().beating().node("a", cpus(1)).client("main").client("other");
+    sim.run_for(ms(1));
+    let held = sim.submit_as("other", Job::new().takes(Duration::from_secs(600)));
+    sim.run_until_begun(held);
+    assert!(sim.elapsed() < Duration::from_secs(1), "it has sent no heartbeat yet");
+    sim.stop_client("other", Duration::from_secs(300));
+    let task = sim.submit(Job::new().takes(ms(5)));
+    sim.run_for(Duration::from_secs(25));
+    assert_eq!(sim.outcome(task), None, "it may still come back");
+    sim.run_for(Duration::from_secs(10));
+    assert_eq!(sim.outcome(task), Some(Value), "the CPU of a client that is gone is free");
 }

@@ -3,7 +3,10 @@
 mod heads;
 mod loss;
 mod near;
+mod nesting;
+mod once;
 mod programs;
+mod timing;
 
 use paceline_sim::How::{
     Cancelled, GroupLost, HeadLost, NodeLost, NotStarted, Poison, Raised, SlotDied, TimedOut, TooDeep,

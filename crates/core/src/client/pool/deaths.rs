@@ -24,11 +24,19 @@ impl<Ticket: Clone> Client<Ticket> {
             .collect();
         let (standing, others): (Vec<_>, Vec<_>) = blamed.into_iter().partition(|call| call.0 > 0);
         standing.iter().for_each(|call| drop(self.tasks.remove(call.1.0)));
+        let lost = (death.cause == DeathCause::NodeLost).then(|| self.as_held(lease));
         let Some(pool) = self.pools.open.get_mut(&shape) else {
             return others.into_iter().for_each(|call| self.finish_unplaced(call.1, Outcome::Cancelled, out));
         };
         pool.preparing -= standing.len();
-        let counts = !(pool.spec.outlives_nodes && death.cause == DeathCause::NodeLost);
+        pool.lost = lost.filter(|lost| lost.exclusive.is_some());
+        // One that was told to stop and did not is no fault of the pool (PL-8).
+        let told = |call: &(u32, super::super::TaskKey, Blame)| {
+            call.2 == Blame::Ran && self.tasks[call.1.0].interrupt
+        };
+        let is_ours = !pool.spec.once && others.iter().any(told);
+        let outlived = pool.spec.outlives_nodes && death.cause == DeathCause::NodeLost;
+        let counts = !outlived && !is_ours;
         pool.deaths += u32::from(counts);
         let deaths = pool.deaths;
         let over = counts && pool.spec.restarts.is_some_and(|restarts| deaths > restarts);

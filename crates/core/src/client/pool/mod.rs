@@ -11,6 +11,9 @@
 //! * PL-4: a pool has at most as many leases as it is large, and keeps them; what is granted beyond goes back at once.
 //! * PL-5: in an actor, what was sent and may have begun never runs again, and nothing overtakes anything.
 //! * PL-6: a pool that is broken or closed has no leases, and whatever is submitted to it ends at once.
+//! * PL-8: a slot that ends because a call of it was to be stopped is no death that breaks the pool; but an actor's state is
+//!   gone with it.
+//! * PL-7: a pool takes leases only that were granted for it, or for another of which there may be any number of copies.
 //!
 //! [`standing`] sends standing calls and hears of them, [`deaths`] says what becomes of calls whose slot is gone.
 
@@ -26,9 +29,11 @@ use super::shapes::ShapeKey;
 use super::task::{Task, Unplaceable};
 use super::{Client, Effect, LeaseKey, Outcome, TaskKey};
 use crate::Tick;
-use paceline_proto::control::ClientToHead;
+use paceline_proto::control::{ClientToHead, Held};
 use paceline_proto::parts::carried;
-use paceline_proto::{Bytes, LeaseId, NodeId, ProgramId, Resources, Rule, Shape, SlotId, TaskId};
+use paceline_proto::{
+    Bytes, ExclusiveId, LeaseId, NodeId, ProgramId, Resources, Rule, Shape, SlotId, TaskId,
+};
 use standing::{Entry, Failed};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,6 +46,9 @@ pub struct PoolSpec {
     pub eager: bool,
     /// Calls run at most once and in order. There is one slot.
     pub once: bool,
+    /// What it is known by as something that must exist once, if others may rebuild it. One of `once` that has no such
+    /// name is given one.
+    pub exclusive: Option<ExclusiveId>,
     /// How many deaths of slots are made good; none: all.
     pub restarts: Option<u32>,
     /// A slot that is lost with its node does not count as one.
@@ -80,6 +88,10 @@ impl<Ticket> Default for Pools<Ticket> {
 
 struct Pool<Ticket> {
     number: u32,
+    /// What it is, if it must exist once.
+    exclusive: Option<ExclusiveId>,
+    /// Its last lease was given back or lost with its node, and it has not been granted another: a copy may live.
+    lost: Option<Held>,
     nonce: u64,
     spec: PoolSpec,
     /// Standing calls by number; those that were replaced are gone.
@@ -122,8 +134,12 @@ impl<Ticket: Clone> Client<Ticket> {
         let queue = &mut self.shapes[key];
         queue.pool = if spec.once { Kind::Once } else { Kind::Pool };
         (queue.barrier, queue.attentive) = (NO_BARRIER, false);
+        let own = ExclusiveId(u128::from(self.id.0) << 64 | u128::from(number));
+        let exclusive = spec.exclusive.or(spec.once.then_some(own));
         let pool = Pool {
             number,
+            exclusive,
+            lost: None,
             nonce,
             spec,
             standing: BTreeMap::new(),
@@ -142,6 +158,25 @@ impl<Ticket: Clone> Client<Ticket> {
         self.pools.open.insert(key, pool);
         self.pool_demand(key, out);
         PoolId { shape, number }
+    }
+
+    /// What leases of this queue are for, if that must exist once.
+    pub(super) fn exclusive_of(&self, key: ShapeKey) -> Option<ExclusiveId> {
+        self.pools.open.get(&key).and_then(|pool| pool.exclusive)
+    }
+
+    /// The lease is ours no more, and nobody has said that what is under it has ended.
+    pub(super) fn note_unconfirmed(&mut self, lease: &Lease) {
+        let held = self.as_held(lease);
+        if let Some(pool) = self.pools.open.get_mut(&lease.shape).filter(|pool| pool.exclusive.is_some()) {
+            pool.lost = Some(held);
+        }
+    }
+
+    /// Leases of what must exist once that were given back, or lost with nodes which may live. Only we know of them when
+    /// the head is started anew.
+    pub(super) fn lost_leases(&self) -> impl Iterator<Item = Held> {
+        self.pools.open.values().filter_map(|pool| pool.lost)
     }
 
     pub(super) fn pool_key(&self, id: &PoolId) -> Option<ShapeKey> {
@@ -239,6 +274,12 @@ impl<Ticket: Clone> Client<Ticket> {
         waiting.filter(|(id, key, _)| self.cancel(*key, *id, false, out)).count()
     }
 
+    /// Ends every call of the pool: one that runs is told to stop, and has a grace of time for that.
+    pub fn cancel_pool(&mut self, id: &PoolId, out: &mut Vec<Effect<Ticket>>) {
+        let Some(shape) = self.pool_key(id) else { return };
+        self.cancel_where(|task| task.shape == shape && task.ticket.is_some(), out);
+    }
+
     /// How whatever is submitted to the pool ends, if it is broken.
     pub fn pool_broken(&self, id: &PoolId) -> Option<Outcome> {
         self.pools.open[&self.pool_key(id)?].broken.clone()
@@ -281,9 +322,15 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// Whether the pool takes a lease that was granted, which is marked as its own then (PL-4).
-    pub(super) fn admit(&self, lease: &mut Lease) -> bool {
+    pub(super) fn admit(&mut self, lease: &mut Lease) -> bool {
         let queue = &self.shapes[lease.shape];
-        let Some(pool) = self.pools.open.get(&lease.shape) else { return false };
+        let Some(pool) = self.pools.open.get_mut(&lease.shape) else { return false };
+        // It was on its way when the pool was closed that had this shape before (PL-7).
+        if lease.exclusive != pool.exclusive {
+            return false;
+        }
+        // The head grants another only when nothing of the last one is left.
+        pool.lost = None;
         lease.kind = queue.pool;
         lease.calls_left = pool.spec.calls_per_slot.unwrap_or(u32::MAX);
         pool.broken.is_none() && queue.leases.len() < pool.spec.size as usize
@@ -302,8 +349,9 @@ impl<Ticket: Clone> Client<Ticket> {
         };
         if wanted != queue.wanted && !self.head.is_lost() {
             queue.wanted = wanted;
+            let exclusive = pool.exclusive;
             let shape = *self.shapes.shape(key);
-            out.push(Effect::ToHead(ClientToHead::Want { shape, count: wanted }));
+            out.push(Effect::ToHead(ClientToHead::Want { shape, count: wanted, exclusive }));
         }
     }
 
@@ -363,11 +411,7 @@ impl<Ticket: Clone> Client<Ticket> {
         self.end_waiters(key, outcome, out);
         let queue = &mut self.shapes[key];
         (queue.barrier, queue.attentive) = (NO_BARRIER, false);
-        if queue.wanted > 0 {
-            queue.wanted = 0;
-            let shape = *self.shapes.shape(key);
-            out.push(Effect::ToHead(ClientToHead::Want { shape, count: 0 }));
-        }
+        self.want_nothing(key, out);
     }
 
     fn end_waiters(&mut self, key: ShapeKey, outcome: &Outcome, out: &mut Vec<Effect<Ticket>>) {

@@ -47,21 +47,17 @@ fn a_task_whose_slot_died_does_not_run_until_it_is_known_to_again() {
 
 #[test]
 fn a_result_that_died_with_its_slot_costs_a_retry_only_if_nothing_ran_since() {
-    let mut bench = three_in_flight(0);
-    assert_eq!(
-        bench.died(1, Some(3), 2),
-        [close(A), lost(3, LostCause::SlotDied, 1, vec![charge(1, KILLED)])],
-        "only the one that ran pays"
-    );
+    let mut bench = three_in_flight(1);
+    assert_eq!(bench.died(1, Some(3), 2), [close(A)]);
+    assert_eq!(next_run(&mut bench, 2), "run 1=2/2");
+    bench.values(A, us(20), &[1]);
+    assert_eq!(bench.said(A), ["run 2=3/2 3=4"]);
     let mut bench = three_in_flight(1);
     assert_eq!(bench.died(1, None, 3), [close(A)], "two had finished, none ran");
     assert_eq!(next_run(&mut bench, 2), "run 1=2/2 2=3/2 3=4");
     let mut bench = three_in_flight(0);
-    assert_eq!(
-        bench.died(1, None, 3),
-        [close(A), lost(3, LostCause::SlotDied, 1, vec![charge(1, KILLED)])],
-        "the last to run may have been the reason"
-    );
+    let died = |task| lost(task, LostCause::SlotDied, 1, vec![charge(1, KILLED)]);
+    assert_eq!(bench.died(1, None, 3), [close(A), died(2), died(3)], "neither may run again");
 }
 
 #[test]
@@ -110,10 +106,27 @@ fn lost_results_and_lost_nodes_are_no_poison() {
 
 #[test]
 fn a_lost_node_costs_the_first_call_a_retry() {
+    let mut bench = three_in_flight(1);
+    assert_eq!(bench.node_lost(1), [close(A)]);
+    assert_eq!(next_run(&mut bench, 2), "run 1=2/2 2=3/2 3=4/2");
+    let charges = vec![charge(2, DeathCause::NodeLost)];
+    assert_eq!(bench.node_lost(2), [close(A), lost(2, LostCause::NodeLost, 2, charges)], "its second retry");
+    assert_eq!(next_run(&mut bench, 3), "run 1=3/3 2=4/3", "they may have begun there: other runs, for free");
+}
+
+#[test]
+fn task_without_retries_that_may_have_begun_does_not_run_again() {
     let mut bench = three_in_flight(0);
-    let charges = vec![charge(1, DeathCause::NodeLost)];
-    assert_eq!(bench.node_lost(1), [close(A), lost(2, LostCause::NodeLost, 1, charges)]);
-    assert_eq!(next_run(&mut bench, 2), "run 1=3/2 2=4/2", "they may have begun there: other runs, for free");
+    let gone = |task| lost(task, LostCause::NodeLost, 1, vec![charge(1, DeathCause::NodeLost)]);
+    assert_eq!(bench.node_lost(1), [close(A), gone(2), gone(3), gone(4)]);
+    let mut bench = three_in_flight(0);
+    let died = |task| lost(task, LostCause::SlotDied, 1, vec![charge(1, KILLED)]);
+    assert_eq!(
+        bench.died(1, Some(3), 2),
+        [close(A), died(2), died(3)],
+        "the first had run, its result is lost"
+    );
+    assert_eq!(next_run(&mut bench, 2), "run 1=4", "it had not begun");
 }
 
 #[test]

@@ -106,10 +106,17 @@ fn after_a_break_the_head_hears_how_things_stand() {
         client: ClientId(1),
         name: "bench".into(),
         leases: [1, 2]
-            .map(|lease| Held { lease: LeaseId(lease), node: NodeId(1), shape: Shape::cpus(1) })
+            .map(|lease| Held {
+                lease: LeaseId(lease),
+                node: NodeId(1),
+                incarnation: Incarnation(1),
+                shape: Shape::cpus(1),
+                exclusive: None,
+            })
             .to_vec(),
         met: None,
         under: None,
+        beats: false,
     };
     assert_eq!(bench.handle(Event::HeadUp), [Effect::ToHead(hello), want(4)]);
 }
@@ -123,7 +130,7 @@ fn what_can_never_be_placed_is_refused_and_may_be_asked_again() {
     let needs = Shape::cpus(1).needs;
     let refused = Outcome::Unplaceable(Box::new(Unplaceable { needs, largest, why: why.clone() }));
     let effects = bench.head_says(HeadToClient::Unplaceable { shape: Shape::cpus(1), largest, why });
-    assert_eq!(effects, [finished(1, refused.clone()), finished(2, refused)]);
+    assert_eq!(effects, [want(0), finished(1, refused.clone()), finished(2, refused)]);
     assert_eq!(bench.submit(), [want(1)]);
 }
 
@@ -167,10 +174,12 @@ fn a_program_that_fails_ends_what_waits_for_it_and_may_be_tried_again() {
     assert_eq!(said, [Effect::ToHead(ClientToHead::Program { program, start: start.clone() })]);
     assert_eq!(bench.act(|client, _, out| program = client.add_program(start, out)), [], "said already");
     let shape = Shape { program, ..Shape::cpus(1) };
-    let wants = [Effect::ToHead(ClientToHead::Want { shape, count: 1 })];
+    let wants = [Effect::ToHead(ClientToHead::Want { shape, count: 1, exclusive: None })];
     assert_eq!(bench.submit_as(|spec| Spec { shape, ..spec }), wants);
     let why = StartError::NotRun { reason: "no such file".into() };
     let outcome = Outcome::NotStarted(Box::new(NotStarted { path: "/bin/shapes".into(), why: why.clone() }));
-    assert_eq!(bench.head_says(HeadToClient::ProgramFailed { program, why }), [finished(1, outcome)]);
+    let failed = bench.head_says(HeadToClient::ProgramFailed { program, why });
+    let none = Effect::ToHead(ClientToHead::Want { shape, count: 0, exclusive: None });
+    assert_eq!(failed, [none, finished(1, outcome)]);
     assert_eq!(bench.submit_as(|spec| Spec { shape, ..spec }), wants);
 }

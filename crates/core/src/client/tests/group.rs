@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::client::{Charge, GroupLost, Within};
-use paceline_proto::{ProgramId, Rule};
+use paceline_proto::control::Timing;
+use paceline_proto::{ClusterId, Epoch, ProgramId, Rule};
 
 impl Bench {
     fn open(&mut self, size: u32) -> (Shape, Vec<Effect<u64>>) {
@@ -25,7 +26,9 @@ impl Bench {
             node: NodeId(1),
             slot: SlotId(lease),
             shape,
+            incarnation: Incarnation(1),
             secret: LeaseSecret::default(),
+            exclusive: None,
         })
     }
 
@@ -47,7 +50,7 @@ impl Bench {
 }
 
 fn wants(shape: Shape, count: u32) -> Effect<u64> {
-    Effect::ToHead(ClientToHead::Want { shape, count })
+    Effect::ToHead(ClientToHead::Want { shape, count, exclusive: None })
 }
 
 fn release(lease: u64) -> Effect<u64> {
@@ -156,6 +159,65 @@ fn a_group_that_fits_nowhere_ends_what_waits_for_it() {
     assert!(matches!(outcomes(&effects)[..], [(1, Outcome::Unplaceable(_))]), "{effects:?}");
     let late = bench.submit_to(shape, 0);
     assert!(matches!(outcomes(&late)[..], [(2, Outcome::Unplaceable(_))]), "the word came first: {late:?}");
+}
+
+#[test]
+fn refused_group_is_not_wanted_any_more() {
+    let mut bench = Bench::new();
+    let (shape, _) = bench.open(2);
+    bench.close_group(shape);
+    let (same, _) = bench.open(2);
+    assert_eq!(shape, same, "numbers are used again");
+    // Of the first one. The head has heard of the second by the time that this is here.
+    let (largest, why) = (Resources::cpus(1), "all nodes together cannot".to_owned());
+    let refusal = HeadToClient::Unplaceable { shape, largest, why };
+    assert_eq!(bench.head_says(refusal.clone()), [wants(shape, 0)], "GR-4");
+    assert_eq!(bench.head_says(refusal), []);
+}
+
+#[test]
+fn group_that_waits_is_wanted_again_when_a_lost_head_is_heard() {
+    let mut bench = Bench::with(Config {
+        heartbeat: Duration::from_secs(2),
+        head_lost: Duration::from_secs(5),
+        ..Config::default()
+    });
+    bench.handle(Event::HeadUp);
+    let (shape, _) = bench.open(2);
+    bench.handle(Event::HeadDown);
+    (0..5).for_each(|_| drop(bench.pass(Duration::from_secs(1)).tick()));
+    // It is opened again, and has not answered: what is wanted there is withdrawn as well.
+    bench.handle(Event::HeadUp);
+    let (other, _) = bench.open(1);
+    assert!(bench.pass(Duration::from_secs(1)).tick().contains(&wants(other, 0)), "HL-1");
+    let config = &bench.client.config;
+    let timing = Timing { heartbeat: config.heartbeat, head_lost: config.head_lost };
+    let effects = bench.head_says(HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(1), timing });
+    assert_eq!(effects, [wants(shape, 2), wants(other, 1)], "GR-5");
+    assert_eq!(bench.head_says(HeadToClient::Heartbeat { beat: 1 }), [], "once");
+}
+
+#[test]
+fn member_that_neither_head_nor_slot_tells_of_is_abandoned() {
+    let mut bench = Bench::with(Config {
+        heartbeat: Duration::from_secs(2),
+        head_lost: Duration::from_secs(5),
+        ..Config::default()
+    });
+    bench.handle(Event::HeadUp);
+    let (shape, _) = bench.open(1);
+    bench.member_granted(shape, 1);
+    bench.up(A);
+    bench.submit_to(shape, 0);
+    bench.handle(Event::HeadDown);
+    let second = Duration::from_secs(1);
+    (0..5).for_each(|_| drop(bench.pass(second).tick()));
+    bench.down(A);
+    let effects: Vec<_> = (0..7).flat_map(|_| bench.pass(second).tick()).collect();
+    let abandoned = Effect::Abandoned { lease: LeaseId(1), node: NodeId(1) };
+    let at = effects.iter().position(|effect| *effect == abandoned);
+    let ended = effects.iter().position(|effect| matches!(effect, Effect::Finished { .. }));
+    assert!(at.is_some() && at < ended, "HL-1: {effects:?}");
 }
 
 #[test]

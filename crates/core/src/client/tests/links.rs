@@ -163,3 +163,27 @@ fn messages_about_leases_that_are_over_change_nothing() {
     assert_eq!(bench.granted(2), [open(A, 2)]);
     assert_eq!(bench.granted(2), [], "a repeated grant changes nothing");
 }
+
+#[test]
+fn timing_of_the_head_that_is_believed_counts() {
+    let second = Duration::from_secs(1);
+    let welcome = |heartbeat, head_lost| {
+        let (cluster, epoch) = (paceline_proto::ClusterId(9), paceline_proto::Epoch(1));
+        let timing = paceline_proto::control::Timing { heartbeat, head_lost };
+        Event::FromHead(HeadToClient::Welcome { cluster, epoch, timing })
+    };
+    let mut bench = Bench::with(Config { heartbeat: second, ..Config::default() });
+    bench.handle(welcome(second * 5, second * 20));
+    assert_eq!(
+        (bench.client.config.heartbeat, bench.client.config.head_lost),
+        (second * 5, second * 20),
+        "HL-5"
+    );
+    let mut bench =
+        Bench::with(Config { heartbeat: second, own_heartbeat: Some(second), ..Config::default() });
+    bench.handle(welcome(second * 5, second * 20));
+    assert_eq!((bench.client.config.heartbeat, bench.client.config.head_lost), (second, second * 20), "HL-5");
+    let mut bench = Bench::with(Config::default());
+    bench.handle(welcome(second * 5, second * 20));
+    assert_eq!(bench.client.config.heartbeat, Duration::ZERO, "nothing is timed where the head is");
+}

@@ -2,7 +2,9 @@
 
 use super::*;
 use paceline_proto::data::{Reply, Status};
-use paceline_proto::{Bytes, Death, DeathCause, FunctionId, MemoryUse, NodeId, OutOfMemory, Seq, SlotId};
+use paceline_proto::{
+    Bytes, Death, DeathCause, FunctionId, Incarnation, MemoryUse, NodeId, OutOfMemory, Seq, SlotId,
+};
 
 mod apart;
 mod cancel;
@@ -120,7 +122,9 @@ impl Bench {
             node: NodeId(node),
             slot: SlotId(slot),
             shape: Shape::cpus(1),
+            incarnation: Incarnation(1),
             secret: LeaseSecret::default(),
+            exclusive: None,
         })
     }
 
@@ -240,7 +244,7 @@ fn us(micros: u64) -> Duration {
 }
 
 fn want(count: u32) -> Effect<u64> {
-    Effect::ToHead(ClientToHead::Want { shape: Shape::cpus(1), count })
+    Effect::ToHead(ClientToHead::Want { shape: Shape::cpus(1), count, exclusive: None })
 }
 
 fn release(lease: u64) -> Effect<u64> {

@@ -2,13 +2,15 @@
 
 use super::*;
 use crate::client::{ActorDied, PoolBroken, PoolId, PoolSpec, Standing, Within};
-use paceline_proto::{ProgramId, Rule};
+use paceline_proto::control::Timing;
+use paceline_proto::{ClusterId, Epoch, ExclusiveId, ProgramId, Rule};
 
 fn spec(size: u32) -> PoolSpec {
     PoolSpec {
         size,
         eager: true,
         once: false,
+        exclusive: None,
         restarts: None,
         outlives_nodes: false,
         calls_per_slot: None,
@@ -48,13 +50,21 @@ impl Bench {
     }
 
     fn grant_to(&mut self, pool: &PoolId, lease: u64) -> Vec<Effect<u64>> {
+        let exclusive = self.client.pool_key(pool).and_then(|key| self.client.exclusive_of(key));
+        self.grant_for(pool, lease, exclusive)
+    }
+
+    /// The same of a lease that was asked for on behalf of this.
+    fn grant_for(&mut self, pool: &PoolId, lease: u64, exclusive: Option<ExclusiveId>) -> Vec<Effect<u64>> {
         self.replies.resize(self.replies.len().max(lease as usize + 1), 0);
         self.head_says(HeadToClient::Granted {
             lease: LeaseId(lease.into()),
             node: NodeId(1),
             slot: SlotId(lease),
             shape: pool.shape,
+            incarnation: Incarnation(1),
             secret: LeaseSecret::default(),
+            exclusive,
         })
     }
 
@@ -92,8 +102,13 @@ fn outcomes(effects: &[Effect<u64>]) -> Vec<(u64, Outcome)> {
     ends.collect()
 }
 
+/// The same of an actor, which must exist once.
+fn wants_once(pool: &PoolId, count: u32, exclusive: Option<ExclusiveId>) -> Effect<u64> {
+    Effect::ToHead(ClientToHead::Want { shape: pool.shape, count, exclusive })
+}
+
 fn wants(pool: &PoolId, count: u32) -> Effect<u64> {
-    Effect::ToHead(ClientToHead::Want { shape: pool.shape, count })
+    wants_once(pool, count, None)
 }
 
 #[test]
@@ -325,4 +340,134 @@ fn what_outlives_nodes_is_rebuilt_after_the_loss_of_one_and_not_after_a_death() 
     bench.submit_in(&pool);
     let ends = outcomes(&bench.died(2, Some(2), 1));
     assert!(matches!(&ends[..], [(2, Outcome::ActorDied(died))] if !died.again), "{ends:?}");
+}
+
+#[test]
+fn call_that_went_nowhere_before_its_node_was_lost_had_not_begun() {
+    let (mut bench, pool) = Bench::pool(actor(0));
+    let last = bench.client.last_sent_once(A).expect("PL-5: an actor's calls run once");
+    bench.submit_in(&pool);
+    bench.runs(A);
+    bench.client.unsend(A, last);
+    let ends = outcomes(&bench.node_lost(1));
+    assert!(matches!(&ends[..], [(1, Outcome::ActorDied(died))] if !died.ran), "PL-5: {ends:?}");
+}
+
+#[test]
+fn slot_that_ends_because_its_call_was_stopped_breaks_no_pool() {
+    let (mut bench, pool) = Bench::pool(PoolSpec { restarts: Some(0), ..spec(1) });
+    bench.submit_in(&pool);
+    bench.runs(A);
+    let ends = outcomes(&bench.act(|client, _, out| client.cancel_pool(&pool, out)));
+    assert_eq!(ends, [(1, Outcome::Cancelled)]);
+    bench.died(1, Some(2), 1);
+    assert_eq!(bench.client.pool_broken(&pool), None, "PL-8");
+    bench.grant_to(&pool, 2);
+    bench.up(A);
+    bench.runs(A);
+    bench.values(A, ms(1), &[1]);
+    bench.submit_in(&pool);
+    assert_eq!(bench.runs(A), [2]);
+    bench.died(2, Some(2), 1);
+    assert!(bench.client.pool_broken(&pool).is_some(), "this one was not told to");
+}
+
+#[test]
+fn actor_lost_with_its_node_is_named_to_every_head_until_it_has_another_slot() {
+    let (mut bench, pool) = Bench::pool(PoolSpec { exclusive: Some(ExclusiveId(9)), ..actor(3) });
+    let lost = |effects: &[Effect<u64>]| {
+        let said = effects.iter().filter_map(|effect| match effect {
+            Effect::ToHead(ClientToHead::Lost { lease }) => Some((lease.lease, lease.node, lease.exclusive)),
+            _ => None,
+        });
+        said.collect::<Vec<_>>()
+    };
+    assert_eq!(lost(&bench.handle(Event::HeadUp)), [], "it holds its lease");
+    bench.head_says(HeadToClient::Ended { lease: LeaseId(1), death: Death::of_lost_node() });
+    for _ in 0..2 {
+        bench.handle(Event::HeadDown);
+        let effects = bench.handle(Event::HeadUp);
+        assert_eq!(lost(&effects), [(LeaseId(1), NodeId(1), Some(ExclusiveId(9)))], "FE-3");
+        let place = |is_one: fn(&Effect<u64>) -> bool| effects.iter().position(is_one);
+        let said = place(|effect| matches!(effect, Effect::ToHead(ClientToHead::Lost { .. })));
+        let wants = place(|effect| matches!(effect, Effect::ToHead(ClientToHead::Want { .. })));
+        assert!(said < wants, "before it could be granted another: {effects:?}");
+    }
+    bench.grant_to(&pool, 2);
+    bench.handle(Event::HeadDown);
+    assert_eq!(lost(&bench.handle(Event::HeadUp)), [], "it has another");
+}
+
+#[test]
+fn actor_whose_slot_is_given_back_is_named_to_a_new_head_until_it_has_another() {
+    let (mut bench, pool) = Bench::pool(PoolSpec { calls_per_slot: Some(1), ..actor(0) });
+    let call = bench.submit_as(|spec| Spec { shape: pool.shape, within: Within::Pool(pool.number), ..spec });
+    assert!(!call.is_empty());
+    let key = bench.client.lease_keys[&LeaseId(1)];
+    bench.said(key);
+    let effects = bench.values(key, us(1), &[2]);
+    let released = Effect::ToHead(ClientToHead::Release { lease: LeaseId(1) });
+    assert!(effects.contains(&released), "its slot is used up: {effects:?}");
+    bench.handle(Event::HeadDown);
+    let effects = bench.handle(Event::HeadUp);
+    let named = |effect: &Effect<u64>| matches!(effect, Effect::ToHead(ClientToHead::Lost { lease }) if lease.lease == LeaseId(1));
+    assert!(effects.iter().any(named), "FE-3: that it was given back may be lost with the head: {effects:?}");
+}
+
+#[test]
+fn actors_of_one_client_are_told_apart() {
+    let mut bench = Bench::new();
+    let wanted = |effects: &[Effect<u64>]| {
+        let mut wants = effects.iter().filter_map(|effect| match effect {
+            Effect::ToHead(ClientToHead::Want { exclusive, .. }) => Some(*exclusive),
+            _ => None,
+        });
+        wants.next().expect("it asks for a slot")
+    };
+    let (first, effects) = bench.open_pool(actor(0));
+    let one = wanted(&effects);
+    bench.act(|client, _, out| client.close_pool(&first, out));
+    let (_, effects) = bench.open_pool(actor(0));
+    assert!(one.is_some() && wanted(&effects).is_some() && one != wanted(&effects), "it is another one");
+    let (_, effects) = bench.open_pool(spec(2));
+    assert_eq!(wanted(&effects), None, "of workers there may be any number");
+}
+
+#[test]
+fn grant_for_a_pool_that_is_closed_goes_to_no_other() {
+    let mut bench = Bench::new();
+    let (first, _) = bench.open_pool(actor(0));
+    let own = bench.client.pool_key(&first).and_then(|key| bench.client.exclusive_of(key));
+    bench.act(|client, _, out| client.close_pool(&first, out));
+    let (second, _) = bench.open_pool(actor(0));
+    assert_eq!(first.shape, second.shape, "the rule of one that is closed is used again");
+    let back = |lease: u128| [Effect::ToHead(ClientToHead::Release { lease: LeaseId(lease) })];
+    assert_eq!(
+        bench.grant_for(&second, 1, own),
+        back(1),
+        "the head would grant the second another beside it"
+    );
+    assert_eq!(bench.grant_for(&second, 2, None), back(2));
+    assert!(matches!(bench.grant_to(&second, 3)[..], [Effect::Open { .. }]));
+    bench.act(|client, _, out| client.close_pool(&second, out));
+    let (workers, _) = bench.open_pool(spec(2));
+    assert_eq!(bench.grant_for(&workers, 4, own), back(4));
+}
+
+#[test]
+fn pool_is_wanted_again_when_a_lost_head_is_heard() {
+    let mut bench = Bench::with(Config {
+        heartbeat: Duration::from_secs(2),
+        head_lost: Duration::from_secs(5),
+        ..Config::default()
+    });
+    bench.handle(Event::HeadUp);
+    let (pool, _) = bench.open_pool(spec(2));
+    bench.handle(Event::HeadDown);
+    (0..5).for_each(|_| drop(bench.pass(Duration::from_secs(1)).tick()));
+    bench.handle(Event::HeadUp);
+    let config = &bench.client.config;
+    let timing = Timing { heartbeat: config.heartbeat, head_lost: config.head_lost };
+    let effects = bench.head_says(HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(1), timing });
+    assert_eq!(effects, [wants(&pool, 2)]);
 }

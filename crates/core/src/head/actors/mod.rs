@@ -5,17 +5,25 @@
 //! the lease that hosts the actor. What the head knows of actors their owners tell it, and of visits those who visit, on
 //! each link anew (HD-8); nothing of it is in the journal.
 //!
-//! * AC-1: a guest lease is on the books of its visit, and of no other; it names the lease that hosted the actor when it
-//!   was made, and is not moved to another.
+//! * AC-1: a guest lease is on the books of its visit, and of no other, and is no other lease; it names the lease that
+//!   hosted the actor when it was made, is not moved to another, and ends with it at the latest, wherever the actor lives
+//!   by then.
 //! * AC-2: a name is that of one actor that is not gone.
 //! * AC-3: whoever visits an actor has a guest lease, or gets one as soon as the actor has a place, or is told that it is
 //!   gone. After the end of a guest lease it gets another by itself when the actor is rebuilt.
 //! * AC-4: who is told that an actor is gone heard before how its calls ended there.
 //! * AC-5: an actor ends with its owner, unless that is a program that comes back.
+//! * AC-6 (bounded): a client has so many actors, and calls so many, as the settings say; what is more is refused.
+//! * AC-7: a guest lease that its client does not name on a new link is over, and the client gets another: its slot may have
+//!   answers of calls that the client made under it and has forgotten.
+//! * AC-8: a head that follows another gives no name away that an actor of before may have (`names`).
+//! * AC-9: a name is free as soon as its actor is gone, and who looks for it hears why; of so many names as are kept.
 
 mod check;
+mod names;
 mod visits;
 
+use super::books::{CALLED_ACTOR, actor_weight};
 use super::{BEATS, Effect, Head};
 use crate::time::Tick;
 use paceline_proto::control::{Gone, HeadToClient};
@@ -24,6 +32,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// So many actors that are gone are remembered, so that those who ask for them hear why at once.
 const GONE_KEPT: usize = 4096;
+/// And of those that are not too many, so many bytes of reasons.
+const GONE_BYTES: usize = 16 << 20;
 /// The most bytes that an actor may have to be known by.
 pub(super) const LONGEST_ABOUT: usize = 64 << 10;
 
@@ -39,10 +49,23 @@ pub(super) struct Actors {
     hosts: BTreeMap<LeaseId, ActorId>,
     /// Guest leases, and whose they are.
     guests: BTreeMap<LeaseId, (ActorId, ClientId)>,
+    /// Guest leases by the lease that hosts them, which need not host their actor any more.
+    guests_by_host: BTreeSet<(LeaseId, LeaseId)>,
     gone: BTreeMap<ActorId, Gone>,
     gone_order: VecDeque<ActorId>,
+    gone_bytes: usize,
+    /// How many bytes the actors of a client have: its own, those that it calls, and those whose names wait.
+    charges: BTreeMap<ClientId, usize>,
+    /// Names that are free again, and what became of the last actor that had each (AC-9).
+    gone_names: BTreeMap<String, String>,
+    gone_names_order: VecDeque<String>,
     /// Those that something is to be done about.
     dirty: BTreeSet<ActorId>,
+    /// Which client owns which actors, and which it calls.
+    owners: BTreeSet<(ClientId, ActorId)>,
+    visitors: BTreeSet<(ClientId, ActorId)>,
+    /// What owners say of actors whose names may be taken (AC-8).
+    held_names: BTreeMap<(ClientId, ActorId), Said>,
     /// What is lost just now is known to be dead.
     known_dead: bool,
 }
@@ -52,6 +75,8 @@ struct Actor {
     owner: Option<ClientId>,
     name: Option<String>,
     about: Vec<u8>,
+    /// What its owner is charged for.
+    charge: usize,
     host: Option<LeaseId>,
     /// The program that its owner is.
     program: Option<String>,
@@ -101,6 +126,7 @@ pub struct ActorStatus {
 }
 
 /// What an owner says of its actor.
+#[derive(Clone)]
 pub(super) struct Said {
     pub actor: ActorId,
     pub name: Option<String>,
@@ -108,6 +134,8 @@ pub(super) struct Said {
     pub lease: Option<LeaseId>,
     pub gone: Option<Gone>,
     pub program: Option<String>,
+    /// A head has given it its name.
+    pub named: bool,
 }
 
 impl Head {
@@ -128,26 +156,27 @@ impl Head {
             .collect()
     }
 
-    pub(super) fn on_actor(&mut self, from: ClientId, said: Said, out: &mut Vec<Effect>) {
-        let Said { actor: id, name, about, lease, mut gone, program } = said;
-        if let Some(gone) = gone.as_mut().filter(|gone| gone.error.len() > LONGEST_ERROR) {
+    pub(super) fn on_actor(&mut self, now: Tick, from: ClientId, mut said: Said, out: &mut Vec<Effect>) {
+        if let Some(gone) = said.gone.as_mut().filter(|gone| gone.error.len() > LONGEST_ERROR) {
             gone.error.clear();
         }
         if !self.clients.get(&from).is_some_and(|client| client.is_up()) {
             return;
         }
+        let id = said.actor;
         let known = self.actors.all.get(&id);
         // A program that comes back is started again only when the one before is no more.
-        let back = known.is_some_and(|actor| actor.program.is_some() && actor.program == program);
+        let back = known.is_some_and(|actor| actor.program.is_some() && actor.program == said.program);
         let owner = known.and_then(|actor| actor.owner).filter(|owner| *owner != from && !back);
         if let Some(owner) = owner {
             // Not its to say; but it may wish for the end.
-            if let Some(why) = gone {
+            if let Some(why) = said.gone {
                 self.tell_client(owner, HeadToClient::ActorGone { actor: id, why }, out);
             }
             return;
         }
-        if let Some(why) = gone {
+        if let Some(why) = said.gone {
+            self.release_name(from, id);
             // It says so until it hears that this was heard.
             self.tell_client(from, HeadToClient::ActorGone { actor: id, why: why.clone() }, out);
             if !self.actors.all.contains_key(&id) {
@@ -157,10 +186,16 @@ impl Head {
             }
             return self.end_actor(id, why);
         }
-        if let Some(refused) = self.refuse_actor(id, name.as_deref(), &about) {
+        if let Some(refused) = self.refuse_actor(from, &said) {
+            self.release_name(from, id);
             let refused = Some(refused);
             return self.tell_client(from, HeadToClient::ActorKnown { actor: id, refused }, out);
         }
+        if self.hold_name(now, from, &said, out) {
+            return;
+        }
+        let charge = actor_weight(&said);
+        let Said { name, about, lease, program, .. } = said;
         self.forget_gone(id);
         // One lease hosts one actor.
         let lease = lease.filter(|lease| self.actors.hosts.get(lease).is_none_or(|other| *other == id));
@@ -171,7 +206,14 @@ impl Head {
         if let Some(name) = &name {
             self.actors.names.insert(name.clone(), id);
         }
-        (actor.owner, actor.name, actor.about, actor.program) = (Some(from), name, about, program);
+        let charged = std::mem::replace(&mut actor.charge, charge);
+        let before = actor.owner.replace(from);
+        if let Some(before) = before {
+            self.actors.owners.remove(&(before, id));
+        }
+        self.actors.owners.insert((from, id));
+        let taken = name.clone();
+        (actor.name, actor.about, actor.program) = (name, about, program);
         (actor.unknown_until, actor.gone) = (None, None);
         if actor.host != lease {
             if let Some(before) = actor.host.take() {
@@ -182,19 +224,40 @@ impl Head {
                 self.actors.hosts.insert(lease, id);
             }
         }
-        actor.away &= lease.is_none();
+        before.into_iter().for_each(|before| self.uncharge(before, charged));
+        self.charge(from, charge);
+        let away = lease.is_none() && (self.actors.all[&id].away || self.is_actor_fenced(id));
+        self.actors.all.get_mut(&id).expect("it is there by now").away = away;
         self.actors.dirty.insert(id);
         self.tell_client(from, HeadToClient::ActorKnown { actor: id, refused: None }, out);
+        if let Some(name) = taken {
+            self.actors.forget_name(&name);
+            self.refuse_held(&name, id, out);
+        }
     }
 
     /// Why an actor cannot be known by this (AC-2).
-    fn refuse_actor(&self, id: ActorId, name: Option<&str>, about: &[u8]) -> Option<String> {
+    fn refuse_actor(&self, from: ClientId, said: &Said) -> Option<String> {
+        let (id, name, about) = (said.actor, said.name.as_deref(), &said.about);
         let what = name.unwrap_or("without a name");
+        let most = self.config.max_actors;
+        let held = self.actors.held_names.contains_key(&(from, id));
+        let waiting =
+            self.actors.held_names.range((from, ActorId(0))..).take_while(|((client, _), _)| *client == from);
+        let full = || has_most(&self.actors.owners, from, most) || waiting.take(most).count() >= most;
+        if !held && !self.actors.owners.contains(&(from, id)) && full() {
+            return Some(format!("this client has {most} actors already (max_actors of the head)"));
+        }
         if about.len() > LONGEST_ABOUT {
             let (size, most) = (about.len(), LONGEST_ABOUT);
             return Some(format!(
                 "what is to be said of the actor {what} has {size} bytes, and may have {most}"
             ));
+        }
+        let known = self.actors.all.get(&id).filter(|actor| actor.owner == Some(from));
+        let known = known.map_or(0, |actor| actor.charge) + self.held_charge(from, id);
+        if let Some(why) = self.refuse_bytes(from, actor_weight(said).saturating_sub(known)) {
+            return Some(why);
         }
         let other = self.actors.names.get(name?).filter(|other| **other != id)?;
         let owner = self.actors.all[other].owner.and_then(|owner| self.clients.get(&owner));
@@ -205,25 +268,29 @@ impl Head {
         ))
     }
 
-    pub(super) fn on_find(&self, from: ClientId, number: u64, name: &str, out: &mut Vec<Effect>) {
+    pub(super) fn on_find(&self, now: Tick, from: ClientId, number: u64, name: &str, out: &mut Vec<Effect>) {
         let found = self.actors.names.get(name).copied();
         let about = found.map(|id| self.actors.all[&id].about.clone()).unwrap_or_default();
         // Its program is about to be started again, or its owner has not come back since this head was.
-        let comes = found.is_none() && (self.works.lives(&program_of(name)) || self.expects_holders());
-        self.tell_client(from, HeadToClient::Found { number, actor: found, about, comes }, out);
+        let comes = found.is_none() && (self.works.lives(&program_of(name)) || self.may_be_taken(now, name));
+        let gone = self.actors.gone_names.get(name).filter(|_| found.is_none() && !comes).cloned();
+        self.tell_client(from, HeadToClient::Found { number, actor: found, about, comes, gone }, out);
     }
 
     fn end_actor(&mut self, id: ActorId, why: Gone) {
         let Some(actor) = self.actors.all.get_mut(&id).filter(|actor| actor.gone.is_none()) else { return };
+        let told = why.why.clone();
         actor.gone = Some(why);
         if let Some(name) = actor.name.take() {
             self.actors.names.remove(&name);
+            self.actors.remember_name(name, told);
         }
         self.actors.dirty.insert(id);
     }
 
     /// The client is gone, or says that it goes: so are its actors, and its visits (AC-5).
     pub(super) fn end_actors_of(&mut self, client: ClientId, out: &mut Vec<Effect>) {
+        self.forget_held(client);
         if self.actors.all.is_empty() {
             return;
         }
@@ -240,7 +307,10 @@ impl Head {
             }
             if actor.program.as_ref().is_some_and(|program| self.works.lives(program)) {
                 actor.owner = None;
+                let charge = std::mem::take(&mut actor.charge);
+                self.actors.owners.remove(&(client, id));
                 self.actors.dirty.insert(id);
+                self.uncharge(client, charge);
             } else {
                 self.end_actor(id, format!("its owner, the client {name}, has ended").into());
             }
@@ -257,23 +327,21 @@ impl Head {
 
     /// A lease is over. If it hosted an actor, that has no place now.
     pub(super) fn on_host_ended(&mut self, host: LeaseId, death: Option<&Death>, out: &mut Vec<Effect>) {
-        let Some(id) = self.actors.hosts.remove(&host) else { return };
-        let actor = self.actors.all.get_mut(&id).expect("a host hosts an actor");
-        actor.host = None;
-        actor.away = !self.actors.known_dead && death.is_some_and(|death| *death == Death::of_lost_node());
+        if let Some(id) = self.actors.hosts.remove(&host) {
+            let actor = self.actors.all.get_mut(&id).expect("a host hosts an actor");
+            actor.host = None;
+            actor.away =
+                !self.actors.known_dead && death.is_some_and(|death| *death == Death::of_lost_node());
+            self.actors.dirty.insert(id);
+        }
         // The node names guests before their host: of what is left here nobody knows which calls had begun, as of a node
         // that is lost. The numbers of the host's calls say nothing about theirs.
         let unknown = death.map(|_| Death::of_lost_node());
-        let guests = actor.visits.values().filter_map(|visit| visit.guest.as_ref());
-        let left: Vec<_> = guests.filter(|guest| guest.host == host).map(|it| (it.node, it.lease)).collect();
-        for (node, lease) in left {
+        for lease in self.actors.guests_of(host) {
+            let (actor, client) = self.actors.guests[&lease];
+            let node = self.guest_mut(actor, client).node;
             self.on_guest_ended(node, lease, unknown.as_ref(), out);
         }
-        self.actors.dirty.insert(id);
-    }
-
-    pub(super) fn hosts_actor(&self, lease: LeaseId) -> bool {
-        self.actors.hosts.contains_key(&lease)
     }
 
     /// A node is about to be given up: what lived there is known to be dead, or nobody knows.
@@ -340,6 +408,10 @@ impl Head {
 
     fn strike_actor(&mut self, id: ActorId) {
         let actor = self.actors.all.remove(&id).expect("only known actors are struck off");
+        if let Some(owner) = actor.owner {
+            self.actors.owners.remove(&(owner, id));
+            self.uncharge(owner, actor.charge);
+        }
         if let Some(host) = actor.host {
             self.actors.hosts.remove(&host);
         }
@@ -349,20 +421,75 @@ impl Head {
     }
 
     fn remember_gone(&mut self, id: ActorId, why: Gone) {
-        if self.actors.gone.insert(id, why).is_none() {
-            self.actors.gone_order.push_back(id);
+        self.actors.gone_bytes += gone_weight(&why);
+        match self.actors.gone.insert(id, why) {
+            None => self.actors.gone_order.push_back(id),
+            Some(before) => self.actors.gone_bytes -= gone_weight(&before),
         }
-        if self.actors.gone_order.len() > GONE_KEPT
+        while (self.actors.gone_order.len() > GONE_KEPT || self.actors.gone_bytes > GONE_BYTES)
             && let Some(oldest) = self.actors.gone_order.pop_front()
         {
-            self.actors.gone.remove(&oldest);
+            let before = self.actors.gone.remove(&oldest).expect("what is in the order is there");
+            self.actors.gone_bytes -= gone_weight(&before);
         }
     }
 
+    /// The client has so many more bytes of actors, or fewer.
+    fn charge(&mut self, client: ClientId, bytes: usize) {
+        *self.actors.charges.entry(client).or_default() += bytes;
+        self.note_kept(client);
+    }
+
+    fn uncharge(&mut self, client: ClientId, bytes: usize) {
+        if let Some(sum) = self.actors.charges.get_mut(&client) {
+            *sum -= bytes;
+            if *sum == 0 {
+                self.actors.charges.remove(&client);
+            }
+        }
+        self.note_kept(client);
+    }
+
     fn forget_gone(&mut self, id: ActorId) {
-        if self.actors.gone.remove(&id).is_some() {
+        if let Some(before) = self.actors.gone.remove(&id) {
+            self.actors.gone_bytes -= gone_weight(&before);
             self.actors.gone_order.retain(|other| *other != id);
         }
+    }
+}
+
+impl Actors {
+    /// Returns how many bytes the actors of a client have.
+    pub(super) fn kept_bytes(&self, client: ClientId) -> usize {
+        self.charges.get(&client).copied().unwrap_or(0)
+    }
+
+    fn remember_name(&mut self, name: String, why: String) {
+        if self.gone_names.insert(name.clone(), why).is_none() {
+            self.gone_names_order.push_back(name);
+        }
+        if self.gone_names_order.len() > GONE_KEPT
+            && let Some(oldest) = self.gone_names_order.pop_front()
+        {
+            self.gone_names.remove(&oldest);
+        }
+    }
+
+    fn forget_name(&mut self, name: &str) {
+        if self.gone_names.remove(name).is_some() {
+            self.gone_names_order.retain(|other| other != name);
+        }
+    }
+
+    /// Returns the guest leases that this lease hosts.
+    fn guests_of(&self, host: LeaseId) -> Vec<LeaseId> {
+        let guests = self.guests_by_host.range((host, LeaseId(0))..=(host, LeaseId(u128::MAX)));
+        guests.map(|(_, guest)| *guest).collect()
+    }
+
+    fn strike_guest(&mut self, guest: &Guest) {
+        self.guests.remove(&guest.lease);
+        self.guests_by_host.remove(&(guest.host, guest.lease));
     }
 }
 
@@ -372,6 +499,7 @@ impl Actor {
             owner: None,
             name: None,
             about: Vec::new(),
+            charge: 0,
             host: None,
             program: None,
             visits: BTreeMap::new(),
@@ -385,6 +513,16 @@ impl Actor {
     fn is_known(&self) -> bool {
         self.owner.is_some() || self.program.is_some()
     }
+}
+
+/// Returns whether this set has so many actors of one client. Counts only where there are so many at all.
+fn has_most(actors: &BTreeSet<(ClientId, ActorId)>, client: ClientId, most: usize) -> bool {
+    let own = || actors.range((client, ActorId(0))..=(client, ActorId(u128::MAX)));
+    actors.len() >= most && own().count() >= most
+}
+
+fn gone_weight(gone: &Gone) -> usize {
+    gone.why.len() + gone.error.len()
 }
 
 /// What the program is called that keeps a detached actor of this name.

@@ -1,7 +1,7 @@
 //! Those who call an actor that is not theirs, and the guest lease that each of them has (AC-1, AC-3, AC-4).
 
 use super::super::{BEATS, Effect, Head, NodeLink};
-use super::{Actor, Guest, Visit};
+use super::{Actor, CALLED_ACTOR, Guest, Visit, has_most};
 use crate::time::Tick;
 use paceline_proto::control::{Gone, HeadToClient, HeadToNode};
 use paceline_proto::{ActorId, ClientId, Death, LeaseId, NodeId, SlotId};
@@ -29,6 +29,19 @@ impl Head {
             }
             return self.tell_client(from, HeadToClient::ActorGone { actor: id, why }, out);
         }
+        let most = self.config.max_called_actors;
+        if !self.actors.visitors.contains(&(from, id)) && has_most(&self.actors.visitors, from, most) {
+            let why =
+                format!("this client calls {most} actors of others already (max_called_actors of the head)");
+            return self.tell_client(from, HeadToClient::ActorGone { actor: id, why: why.into() }, out);
+        }
+        if !self.actors.visitors.contains(&(from, id)) {
+            if let Some(why) = self.refuse_bytes(from, CALLED_ACTOR) {
+                return self.tell_client(from, HeadToClient::ActorGone { actor: id, why: why.into() }, out);
+            }
+            self.actors.visitors.insert((from, id));
+            self.charge(from, CALLED_ACTOR);
+        }
         let until = now + self.config.heartbeat * BEATS;
         let actor = self.actors.all.entry(id).or_insert_with(Actor::unknown);
         if !actor.is_known() && actor.unknown_until.is_none() {
@@ -43,13 +56,13 @@ impl Head {
             None => visit.held = held,
             Some(guest) if held == Some(guest.lease) => {}
             Some(guest) => {
-                let (guest, node, slot, placed) = (guest.lease, guest.node, guest.slot, guest.placed);
+                let (guest, was_told) = (guest.lease, guest.placed || guest.again);
                 if let Some(lease) = held {
                     self.tell_client(from, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
                 }
-                if placed {
-                    // The word of it was lost with a link.
-                    self.tell_visiting(from, id, guest, node, slot, out);
+                if was_told {
+                    // The grant was lost with a link, or the client gave it up while the link was down: AC-7.
+                    self.on_guest_broken(from, guest, out);
                 }
             }
         }
@@ -73,8 +86,11 @@ impl Head {
     pub(super) fn end_visit(&mut self, id: ActorId, from: ClientId, out: &mut Vec<Effect>) {
         let Some(actor) = self.actors.all.get_mut(&id) else { return };
         let Some(visit) = actor.visits.remove(&from) else { return };
+        if self.actors.visitors.remove(&(from, id)) {
+            self.uncharge(from, CALLED_ACTOR);
+        }
         if let Some(guest) = visit.guest {
-            self.actors.guests.remove(&guest.lease);
+            self.actors.strike_guest(&guest);
             self.end_guest(&guest, out);
         }
         self.actors.dirty.insert(id);
@@ -89,6 +105,10 @@ impl Head {
             .collect();
         for (client, _) in &free {
             actor.visits.remove(client);
+            self.actors.visitors.remove(&(*client, id));
+        }
+        for (client, _) in &free {
+            self.uncharge(*client, CALLED_ACTOR);
         }
         for (client, held) in free {
             if let Some(lease) = held {
@@ -117,13 +137,18 @@ impl Head {
         let waiting = actor.visits.iter().filter(|(_, visit)| waits(visit)).map(|(&client, _)| client);
         for client in waiting.collect::<Vec<_>>() {
             let fresh = self.next_lease();
-            let actor = self.actors.all.get_mut(&id).expect("seen above");
-            let visit = actor.visits.get_mut(&client).expect("listed just now");
-            let again = visit.held.is_some();
-            let lease = visit.held.take().unwrap_or(fresh);
+            let held = self.visit_mut(id, client).held.take();
+            let again = held.is_some_and(|held| !self.is_on_books(held));
+            if let Some(lease) = held.filter(|_| !again) {
+                // It is somebody's already. Whoever else names it does not have it.
+                self.tell_client(client, HeadToClient::Ended { lease, death: Death::of_lost_node() }, out);
+            }
+            let lease = held.filter(|_| again).unwrap_or(fresh);
+            let visit = self.visit_mut(id, client);
             visit.told_away = false;
             visit.guest = Some(Guest { lease, node, host, slot, placed: false, again, via: None });
             self.actors.guests.insert(lease, (id, client));
+            self.actors.guests_by_host.insert((host, lease));
             let secret = self.secret_of(lease);
             let message = HeadToNode::Admit { lease, host, secret, again };
             self.tell_node(node, message, out);
@@ -168,10 +193,26 @@ impl Head {
         true
     }
 
-    fn guest_mut(&mut self, actor: ActorId, client: ClientId) -> &mut Guest {
+    fn visit_mut(&mut self, actor: ActorId, client: ClientId) -> &mut Visit {
         let actor = self.actors.all.get_mut(&actor).expect("AC-1: a guest visits an actor");
-        let visit = actor.visits.get_mut(&client).expect("AC-1: a guest has its visit");
-        visit.guest.as_mut().expect("AC-1: a visit has its guest")
+        actor.visits.get_mut(&client).expect("AC-1: a guest has its visit")
+    }
+
+    pub(super) fn guest_mut(&mut self, actor: ActorId, client: ClientId) -> &mut Guest {
+        self.visit_mut(actor, client).guest.as_mut().expect("AC-1: a visit has its guest")
+    }
+
+    /// Returns whether this is a lease that the head knows, of whatever kind.
+    fn is_on_books(&self, lease: LeaseId) -> bool {
+        self.leases.contains_key(&lease) || self.actors.guests.contains_key(&lease)
+    }
+
+    /// A node has this lease. A client that named it as its guest lease never had it.
+    pub(in crate::head) fn end_false_guest(&mut self, lease: LeaseId, out: &mut Vec<Effect>) {
+        if let Some(&(actor, client)) = self.actors.guests.get(&lease) {
+            let node = self.guest_mut(actor, client).node;
+            self.on_guest_ended(node, lease, None, out);
+        }
     }
 
     /// The guest lease is over: the slot died, or its node does not know it. True if it is one.
@@ -186,14 +227,13 @@ impl Head {
         if self.guest_mut(id, client).node != node {
             return true;
         }
-        self.actors.guests.remove(&lease);
-        let actor = self.actors.all.get_mut(&id).expect("AC-1: a guest visits an actor");
-        let visit = actor.visits.get_mut(&client).expect("AC-1: a guest has its visit");
+        let visit = self.visit_mut(id, client);
         let guest = visit.guest.take().expect("AC-1: a visit has its guest");
         if death.is_some() || !guest.placed && !guest.again {
             // Whatever hosted the actor there does so no more, and the word of that is on its way.
             visit.refused = Some(guest.host);
         }
+        self.actors.strike_guest(&guest);
         if let Some(via) = guest.via {
             self.tell_node(via, HeadToNode::End { lease }, out);
         }

@@ -9,15 +9,18 @@
 //! * DT-3: it is started again only when it cannot be running any more: its node says so, another start of that node
 //!   shows that it is gone, or the node has been silent for as long as it takes to end the work by its own clock, and a
 //!   heartbeat more. Before that it is out of reach, and waited for.
+//! * DT-7: work that was placed and never begun, because the head died before it could tell the node, is started again and is
+//!   charged for nothing. It was never begun if the very start of the node that was to run it does not know it.
 //! * DT-4: a node is told that its news of an end were heard when the journal knows them.
 //! * DT-5: its lease is never asked back; a node that is to go waits for its end.
 //! * DT-6: who submits the same work again, by its token, is told of the one there is.
 
+mod reports;
 mod status;
 
-use super::{BEATS, Client, Effect, Head, Want};
+use super::{Client, Effect, Head, Want};
 use crate::time::Tick;
-use paceline_proto::control::{HeadToNode, Placement};
+use paceline_proto::control::HeadToNode;
 use paceline_proto::work::{End, Ended, LONGEST_RECORD, Placed, Standing};
 use paceline_proto::{
     ClientId, Death, DeathCause, LeaseId, NodeId, OutOfMemory, Shape, SlotId, Work, WorkId,
@@ -43,6 +46,8 @@ pub enum Write {
     End(Ended),
     /// Nothing.
     Forget,
+    /// Of no work at all: the longest time for which anything may go on without a head (FE-4).
+    HeadLost(Duration),
 }
 
 /// How a write went: when it was written, in seconds since 1970, or why not.
@@ -117,9 +122,10 @@ impl Head {
     pub fn restore(&mut self, works: Vec<(WorkId, Work, Standing)>, ended: Vec<(WorkId, Ended)>) {
         for (id, work, standing) in works {
             self.learn_names(work.resources.clone());
-            let mut client = Client::new(Tick(0), client_of(id), work.name.clone());
+            let mut client = Client::new(Tick(0), ClientId::of_work(id), work.name.clone());
             client.heard = None;
-            self.clients.insert(client_of(id), client);
+            self.clients.insert(ClientId::of_work(id), client);
+            self.note_kept(ClientId::of_work(id));
             // When that was is known when the first thing happens.
             let stage = if standing.placed.is_some() {
                 Stage::Away { until: Tick(u64::MAX) }
@@ -133,7 +139,7 @@ impl Head {
 
     /// The first thing has happened: from now on time is counted.
     pub(super) fn begin_works(&mut self, now: Tick) {
-        let until = now + self.out_of_reach_for();
+        let until = self.out_of_reach_at(now);
         for id in self.works.live.keys().copied().collect::<Vec<_>>() {
             let entry = self.works.live.get_mut(&id).expect("listed just now");
             match &mut entry.stage {
@@ -166,7 +172,9 @@ impl Head {
         self.works.numbered += 1;
         let id = WorkId(self.config.epoch.number() << 32 | u64::from(self.works.numbered));
         self.learn_names(work.resources.clone());
-        self.clients.insert(client_of(id), Client::new(now, client_of(id), work.name.clone()));
+        self.clients
+            .insert(ClientId::of_work(id), Client::new(now, ClientId::of_work(id), work.name.clone()));
+        self.note_kept(ClientId::of_work(id));
         out.push(Effect::Write { work: id, write: Write::Keep(work.clone()) });
         let stage = Stage::Keeping { askers: vec![asker] };
         self.works.live.insert(id, Entry::new(work, stage, Standing::default()));
@@ -198,6 +206,14 @@ impl Head {
         if self.works.live.len() >= MOST {
             return Err(format!("the head looks after {MOST} programs already; wait for some to end"));
         }
+        let most = self.config.max_submitted_bytes;
+        let kept: usize = self.works.live.values().map(|entry| entry.work.weight()).sum();
+        if kept + work.weight() > most {
+            return Err(format!(
+                "the start records of all programs may have {most} bytes, and those that are there have {kept} \
+                 (max_submitted_bytes of the head); wait for some to end, or put large things into files"
+            ));
+        }
         self.could_ever_run(now, work.needs).map_err(|why| format!("{name} can never run: {why}"))
     }
 
@@ -214,10 +230,15 @@ impl Head {
                 let askers = std::mem::take(askers);
                 entry.standing.submitted = at;
                 entry.stage = Stage::Waiting;
+                let stopping = entry.standing.stopping;
                 let name = entry.work.name.clone();
                 for asker in askers {
                     // DT-1.
                     out.push(Effect::Told { asker, told: Ok(name.clone()) });
+                }
+                if stopping {
+                    // Somebody has stopped it while its record was on its way to the disk.
+                    return self.finish_work(now, id, End::Stopped, out);
                 }
                 self.want_lease(now, id);
             }
@@ -237,7 +258,7 @@ impl Head {
                     self.works.ended.pop_front();
                 }
                 self.hear(news, out);
-                self.forget_client(client_of(id), out);
+                self.forget_client(ClientId::of_work(id), out);
             }
             _ => {
                 entry.unwritten = entry.unwritten.saturating_sub(1);
@@ -258,7 +279,7 @@ impl Head {
                 out.push(Effect::Told { asker, told: Err(why.clone()) });
             }
             self.works.live.remove(&id);
-            return self.forget_client(client_of(id), out);
+            return self.forget_client(ClientId::of_work(id), out);
         }
         if entry.unwritten > 0 {
             entry.unwritten -= 1;
@@ -308,15 +329,15 @@ impl Head {
     fn want_lease(&mut self, now: Tick, id: WorkId) {
         let shape = self.works.live[&id].shape();
         self.turns += 1;
-        let want = Want { count: 1, order: self.turns, since: now, told: false };
-        let client = client_of(id);
+        let want = Want { count: 1, order: self.turns, since: now, told: false, exclusive: None };
+        let client = ClientId::of_work(id);
         self.clients.get_mut(&client).expect("work that lives is a client").wants.insert(shape, want);
         self.note_hunger(client);
         self.dirty = true;
     }
 
     pub(super) fn is_work(&self, client: ClientId) -> bool {
-        self.works.live.contains_key(&WorkId(client.0))
+        client.work().is_some_and(|work| self.works.live.contains_key(&work))
     }
 
     /// It has a lease on this node, in the books. True if it is one of ours.
@@ -327,7 +348,7 @@ impl Head {
         node: NodeId,
         out: &mut Vec<Effect>,
     ) -> bool {
-        let id = WorkId(client.0);
+        let Some(id) = client.work() else { return false };
         let Some(entry) = self.works.live.get_mut(&id) else { return false };
         assert!(entry.stage == Stage::Waiting, "DT-3: {id:?} is granted a lease and is {:?}", entry.stage);
         entry.stage = Stage::Reserved { lease };
@@ -348,23 +369,22 @@ impl Head {
 
     /// Tell the node (DT-2).
     fn send(&mut self, id: WorkId, out: &mut Vec<Effect>) {
-        let within = self.ends_within();
         let entry = self.works.live.get_mut(&id).expect("its note was written just now");
         let Stage::Reserved { lease } = entry.stage else { return };
-        if entry.standing.stopping {
+        if entry.standing.stopping || self.closing.is_some() {
             return;
         }
         entry.stage = Stage::Sent { lease };
         let (name, start) = (entry.work.name.clone(), entry.work.start.clone());
         let held = &self.leases[&lease];
         let (node, shape, devices) = (held.node, held.shape, held.devices);
-        let run = HeadToNode::Run { lease, holder: client_of(id), shape, devices, name, start, within };
+        let run = HeadToNode::Run { lease, holder: ClientId::of_work(id), shape, devices, name, start };
         self.tell_node(node, run, out);
     }
 
     /// Its node has a slot for it, which becomes it.
     pub(super) fn on_work_placed(&mut self, client: ClientId, lease: LeaseId, slot: SlotId) {
-        if let Some(entry) = self.works.live.get_mut(&WorkId(client.0))
+        if let Some(entry) = client.work().and_then(|id| self.works.live.get_mut(&id))
             && entry.stage == (Stage::Sent { lease })
         {
             entry.stage = Stage::Running { lease, slot };
@@ -373,8 +393,13 @@ impl Head {
 
     /// Whether this is news of the end of work, which are heard when the journal knows them (DT-4).
     pub(super) fn is_news_of_work(&self, node: NodeId, lease: LeaseId) -> bool {
+        // Said again, on the same link or on another, while the journal is slow.
+        if self.works.live.values().any(|entry| entry.news == Some((node, lease))) {
+            return true;
+        }
         let Some(held) = self.leases.get(&lease).filter(|held| held.node == node) else { return false };
-        self.works.live.get(&WorkId(held.client.0)).is_some_and(|entry| entry.lease() == Some(lease))
+        let entry = held.client.work().and_then(|id| self.works.live.get(&id));
+        entry.is_some_and(|entry| entry.lease() == Some(lease))
     }
 
     /// Its lease is over, as its node says; `death` is how it died.
@@ -386,14 +411,16 @@ impl Head {
         death: Option<&Death>,
         out: &mut Vec<Effect>,
     ) {
-        let id = WorkId(client.0);
+        let Some(id) = client.work() else { return };
         let Some(entry) = self.works.live.get_mut(&id) else { return };
         if entry.lease() != Some(lease) {
             return;
         }
         let started = matches!(entry.stage, Stage::Running { .. });
         let died = death.filter(|death| death.cause != DeathCause::NodeLost);
-        if died.is_some()
+        // Of what was never sent the node knows nothing, and news from before may still be on their way to the disk.
+        if death.is_some()
+            && !matches!(entry.stage, Stage::Reserved { .. })
             && let Some(placed) = &entry.standing.placed
         {
             entry.news = Some((placed.node, lease));
@@ -426,6 +453,9 @@ impl Head {
 
     fn start_over(&mut self, now: Tick, id: WorkId, out: &mut Vec<Effect>) {
         let entry = self.works.live.get_mut(&id).expect("seen by the caller");
+        if entry.standing.stopping {
+            return self.finish_work(now, id, End::Stopped, out);
+        }
         entry.standing.placed = None;
         entry.stage = Stage::Waiting;
         self.note(id, out);
@@ -446,60 +476,9 @@ impl Head {
         };
         entry.stage = Stage::Ending(ended.clone());
         out.push(Effect::Write { work: id, write: Write::End(ended) });
-        let client = client_of(id);
+        let client = ClientId::of_work(id);
         self.clients.get_mut(&client).expect("work that lives is a client").wants.clear();
         self.note_hunger(client);
-    }
-
-    /// A node counts as lost that has this lease (DT-3).
-    pub(super) fn on_work_lost(&mut self, now: Tick, lease: LeaseId, gone: Gone, out: &mut Vec<Effect>) {
-        let id = WorkId(self.leases[&lease].client.0);
-        let Some(entry) = self.works.live.get_mut(&id) else { return };
-        match (&entry.stage, gone) {
-            (Stage::Reserved { lease: own }, _) if *own == lease => self.start_over(now, id, out),
-            (Stage::Sent { lease: own } | Stage::Running { lease: own, .. }, Gone::Dead) if *own == lease => {
-                self.on_failure(now, id, End::NodeLost, out);
-            }
-            (Stage::Sent { lease: own } | Stage::Running { lease: own, .. }, Gone::Silent { heard })
-                if *own == lease =>
-            {
-                let until = heard + self.out_of_reach_for();
-                self.works.live.get_mut(&id).expect("seen above").stage = Stage::Away { until };
-                self.no_later_than(until);
-            }
-            _ => {}
-        }
-    }
-
-    /// A node names a lease whose holder is a piece of work. None: it is none; otherwise whether it goes on.
-    pub(super) fn on_work_found(&mut self, node: NodeId, placement: &Placement) -> Option<bool> {
-        let id = WorkId(placement.holder.0);
-        let entry = self.works.live.get_mut(&id)?;
-        let placed = entry.standing.placed.as_ref();
-        let same = placed.is_some_and(|placed| (placed.node, placed.lease) == (node, placement.lease));
-        if !same || !entry.is_away() {
-            return Some(false);
-        }
-        entry.stage = Stage::Running { lease: placement.lease, slot: placement.slot };
-        Some(!entry.standing.stopping)
-    }
-
-    /// A node has said what it has: whatever was there and is not is over (DT-3).
-    pub(super) fn on_works_reported(
-        &mut self,
-        now: Tick,
-        node: NodeId,
-        reported: &BTreeMap<LeaseId, SlotId>,
-        out: &mut Vec<Effect>,
-    ) {
-        let missing = |entry: &Entry| {
-            let placed = entry.standing.placed.as_ref();
-            let here = placed.is_some_and(|at| at.node == node && !reported.contains_key(&at.lease));
-            entry.is_away() && here
-        };
-        let lost: Vec<WorkId> =
-            self.works.live.iter().filter(|(_, entry)| missing(entry)).map(|(&id, _)| id).collect();
-        lost.into_iter().for_each(|id| self.on_failure(now, id, End::NodeLost, out));
     }
 
     pub(super) fn works_on_deadline(&mut self, now: Tick, out: &mut Vec<Effect>) {
@@ -545,16 +524,6 @@ impl Head {
             out.push(Effect::Write { work, write: Write::Forget });
         }
     }
-
-    /// After so long without a sign of the head a node ends work, by its own clock.
-    fn ends_within(&self) -> Duration {
-        self.config.head_lost.max(self.config.heartbeat * (BEATS + 1))
-    }
-
-    /// After so long without a sign of its node, work cannot be running there.
-    pub(super) fn out_of_reach_for(&self) -> Duration {
-        self.ends_within() + self.config.heartbeat
-    }
 }
 
 impl Works {
@@ -590,9 +559,4 @@ impl Entry {
     fn shape(&self) -> Shape {
         Shape::of(self.work.needs)
     }
-}
-
-/// Work as a client of the head: whom its lease belongs to.
-fn client_of(id: WorkId) -> ClientId {
-    ClientId(id.0)
 }

@@ -1,9 +1,9 @@
 //! What is said of work to people, and what must hold of it.
 
 use super::super::{Head, NodeLink};
-use super::{Entry, Stage, client_of};
+use super::{Entry, Stage};
 use paceline_proto::work::End;
-use paceline_proto::{LeaseId, Resources, WorkId};
+use paceline_proto::{ClientId, LeaseId, Resources, WorkId};
 
 /// One piece of work, as people ask about it.
 #[derive(Clone, PartialEq, Debug)]
@@ -57,12 +57,14 @@ impl Head {
             Stage::Ending(_) => "stopping",
         };
         let waits = || match entry.stage {
-            Stage::Waiting => Some(self.what_it_waits_for(client_of(id), entry.shape())),
+            Stage::Waiting => Some(self.what_it_waits_for(ClientId::of_work(id), entry.shape())),
             Stage::Away { .. } => Some(format!(
                 "its node is out of reach: it is started again only when it cannot be running there any more, {:?} after \
                  the node was last heard",
-                self.out_of_reach_for()
+                self.earlier_out_of_reach_for()
             )),
+            Stage::Keeping { .. } => Some("its record is on its way to the journal's disk".into()),
+            Stage::Reserved { .. } => Some("its node hears of it once that is on the journal's disk".into()),
             _ => None,
         };
         let trouble = entry.trouble.as_ref().map(|why| format!("the journal cannot be written: {why}"));
@@ -83,7 +85,7 @@ impl Head {
     /// What must hold of every piece of work.
     pub(in crate::head) fn check_works(&self) -> Result<(), String> {
         for (&id, entry) in &self.works.live {
-            let Some(client) = self.clients.get(&client_of(id)) else {
+            let Some(client) = self.clients.get(&ClientId::of_work(id)) else {
                 return Err(format!("{id:?} has no place in the books"));
             };
             let listed: Vec<LeaseId> = client.leases.values().flatten().copied().collect();

@@ -1,11 +1,13 @@
 //! Actors that others call.
 
 use super::*;
-use paceline_proto::ActorId;
+use paceline_proto::{ActorId, ExclusiveId};
 
-const ACTOR: ActorId = ActorId(77);
+pub(super) const ACTOR: ActorId = ActorId(77);
+/// The same, as something that must exist once.
+pub(super) const EXCLUSIVE: ExclusiveId = ExclusiveId(77);
 
-fn says(lease: Option<LeaseId>) -> ClientToHead {
+pub(super) fn says(lease: Option<LeaseId>) -> ClientToHead {
     ClientToHead::Actor {
         actor: ACTOR,
         name: Some("x".into()),
@@ -13,10 +15,11 @@ fn says(lease: Option<LeaseId>) -> ClientToHead {
         lease,
         gone: None,
         program: None,
+        named: false,
     }
 }
 
-fn visit(held: Option<LeaseId>) -> ClientToHead {
+pub(super) fn visit(held: Option<LeaseId>) -> ClientToHead {
     ClientToHead::Visit { actor: ACTOR, stay: true, held }
 }
 
@@ -39,11 +42,11 @@ fn gone(why: &str) -> Effect {
     Effect::ToClient(B, HeadToClient::ActorGone { actor: ACTOR, why: why.into() })
 }
 
-fn placed(bench: &mut Bench, number: u64) -> Vec<Effect> {
+pub(super) fn placed(bench: &mut Bench, number: u64) -> Vec<Effect> {
     bench.node_says(N1, NodeToHead::Placed { lease: lease(number), slot: SlotId(1) })
 }
 
-fn ended(bench: &mut Bench, number: u64, death: Option<Death>) -> Vec<Effect> {
+pub(super) fn ended(bench: &mut Bench, number: u64, death: Option<Death>) -> Vec<Effect> {
     bench.node_says(N1, NodeToHead::Ended { lease: lease(number), death })
 }
 
@@ -53,14 +56,14 @@ fn hosting() -> Bench {
     bench.hello(A, &[]);
     bench.hello(B, &[]);
     bench.join(N1, 2, &[]);
-    bench.want(A, Shape::cpus(1), 1);
+    bench.want_once(A);
     placed(&mut bench, 1);
     assert_eq!(bench.client_says(A, says(Some(lease(1)))), [known()]);
     bench
 }
 
 /// And `B` visits it.
-fn visited() -> Bench {
+pub(super) fn visited() -> Bench {
     let mut bench = hosting();
     bench.client_says(B, visit(None));
     placed(&mut bench, 2);
@@ -153,6 +156,7 @@ fn a_name_is_of_one_actor() {
         lease: None,
         gone: None,
         program: None,
+        named: false,
     };
     let refused = bench.client_says(B, other.clone());
     let [Effect::ToClient(B, HeadToClient::ActorKnown { refused: Some(why), .. })] = &refused[..] else {
@@ -161,8 +165,9 @@ fn a_name_is_of_one_actor() {
     assert!(why.contains("the client test"), "{why}");
     let find = ClientToHead::Find { number: 3, name: "x".into() };
     let (number, comes) = (3, false);
-    let found = |actor, about| Effect::ToClient(B, HeadToClient::Found { number, actor, about, comes });
-    assert_eq!(bench.client_says(B, find.clone()), [found(Some(ACTOR), b"about".to_vec())]);
+    let found =
+        |actor, about, gone| Effect::ToClient(B, HeadToClient::Found { number, actor, about, comes, gone });
+    assert_eq!(bench.client_says(B, find.clone()), [found(Some(ACTOR), b"about".to_vec(), None)]);
     let ends = ClientToHead::Actor {
         actor: ACTOR,
         name: None,
@@ -170,10 +175,15 @@ fn a_name_is_of_one_actor() {
         lease: None,
         gone: Some("it has done its work".into()),
         program: None,
+        named: false,
     };
     let heard = HeadToClient::ActorGone { actor: ACTOR, why: "it has done its work".into() };
     assert_eq!(bench.client_says(A, ends), [Effect::ToClient(A, heard)], "GC-3");
-    assert_eq!(bench.client_says(B, find), [found(None, Vec::new())]);
+    assert_eq!(
+        bench.client_says(B, find),
+        [found(None, Vec::new(), Some("it has done its work".into()))],
+        "AC-9"
+    );
     let known = bench.client_says(B, other);
     assert!(matches!(&known[..], [Effect::ToClient(B, HeadToClient::ActorKnown { refused: None, .. })]));
 }
@@ -203,49 +213,78 @@ fn a_head_that_starts_again_finds_guests_where_they_were() {
     assert_eq!(out[0], lost, "if the node knows nothing of it after all");
 }
 
-/// Whether there is another slot for the actor.
-fn rebuilds(out: &[Effect]) -> bool {
-    out.iter().any(|effect| matches!(effect, Effect::ToNode(_, HeadToNode::Place { client: A, .. })))
-}
-
-/// The actor's node falls silent; another one is there. Its visitor is told that it is out of reach.
-fn silent() -> Bench {
+#[test]
+fn guest_lease_not_named_on_a_new_link_is_replaced() {
     let mut bench = visited();
-    bench.join(N2, 2, &[]);
-    let out = bench.pass_beating(N2, seconds(8));
-    let away = |effect: &Effect| matches!(effect, Effect::ToClient(B, HeadToClient::ActorAway { .. }));
-    assert!(out.iter().any(away) && !rebuilds(&out), "{out:?}");
-    bench
+    bench.handle(Event::ClientDown { client: B, end: LinkEnd::Reset });
+    // It left and came back meanwhile, or the word of its lease was lost: the slot may know calls that it does not.
+    bench.hello(B, &[]);
+    let lost = Effect::ToClient(B, HeadToClient::Ended { lease: lease(2), death: Death::of_lost_node() });
+    let fresh = bench.head.granted + 1;
+    assert_eq!(bench.client_says(B, visit(None)), [end(N1, 2), lost, admit(fresh)], "AC-7");
+    assert_eq!(bench.client_says(B, visit(None)), [], "HD-5");
+    assert_eq!(placed(&mut bench, fresh), [visiting(fresh)]);
 }
 
 #[test]
-fn an_actor_on_a_silent_node_is_rebuilt_when_that_has_ended_it_by_its_own_clock() {
-    let mut bench = silent();
-    let [waits] = &bench.head.waits()[..] else { panic!("{:?}", bench.head.waits()) };
-    assert!(waits.why.contains("is silent"), "{}", waits.why);
-    assert!(!rebuilds(&bench.pass_beating(N2, seconds(50))), "FE-1");
-    assert!(rebuilds(&bench.pass_beating(N2, seconds(6))));
+fn guest_lease_named_to_a_later_head_and_not_on_the_next_link_is_replaced() {
+    let mut bench = Bench::with(|config| config.epoch = Epoch(2));
+    bench.hello_after(B, &[], Some(1));
+    bench.client_says(B, visit(Some(lease(9))));
+    bench.hello_after(A, &[lease(1)], Some(1));
+    bench.join_after(N1, Incarnation(1), 2, &[(1, A)], Some(1));
+    bench.client_says(A, says(Some(lease(1))));
+    bench.handle(Event::ClientDown { client: B, end: LinkEnd::Reset });
+    bench.hello_after(B, &[], Some(2));
+    let out = bench.client_says(B, visit(None));
+    let fresh = admit(bench.head.granted);
+    assert!(out.contains(&fresh), "AC-7: nobody would tell it of the lease that it has given up: {out:?}");
 }
 
 #[test]
-fn an_actor_on_a_silent_node_is_rebuilt_when_that_comes_back_without_it() {
-    assert!(rebuilds(&silent().join(N1, 2, &[])), "FE-1");
+fn guest_lease_ends_with_its_host_when_the_actor_has_moved_on() {
+    let mut bench = visited();
+    bench.want(A, Shape::cpus(1), 2);
+    let second = bench.head.granted;
+    placed(&mut bench, second);
+    bench.client_says(A, says(Some(lease(second))));
+    bench.client_says(A, ClientToHead::Release { lease: lease(1) });
+    bench.handle(Event::NodeDown(N1));
+    // The node has ended everything meanwhile, and says no more of it.
+    let out = bench.join(N1, 2, &[]);
+    let lost = Effect::ToClient(B, HeadToClient::Ended { lease: lease(2), death: Death::of_lost_node() });
+    assert!(out.contains(&lost), "AC-1: {out:?}");
 }
 
 #[test]
-fn an_actor_on_a_silent_node_is_rebuilt_when_that_says_that_it_has_ended() {
-    let mut bench = silent();
-    assert!(!rebuilds(&bench.join(N1, 2, &[(1, A)])), "FE-1: it is there, still");
-    assert!(rebuilds(&ended(&mut bench, 1, None)));
+fn visitor_that_names_another_lease_as_its_own_does_not_get_it() {
+    let mut bench = visited();
+    bench.hello(C, &[]);
+    for named in [1, 2] {
+        let out = bench.client_says(C, visit(Some(lease(named))));
+        let lost =
+            Effect::ToClient(C, HeadToClient::Ended { lease: lease(named), death: Death::of_lost_node() });
+        assert_eq!(out, [lost, admit(bench.head.granted)], "AC-1");
+        let leave = ClientToHead::Visit { actor: ACTOR, stay: false, held: None };
+        bench.client_says(C, leave);
+    }
+    // The host and the other visitor have what they had.
+    let told = Effect::ToClient(B, HeadToClient::Ended { lease: lease(2), death: killed() });
+    assert_eq!(ended(&mut bench, 2, Some(killed())), [told]);
+    let told = Effect::ToClient(A, HeadToClient::Ended { lease: lease(1), death: killed() });
+    assert!(ended(&mut bench, 1, Some(killed())).contains(&told));
 }
 
 #[test]
-fn what_is_no_actor_runs_elsewhere_at_once() {
-    let mut bench = Bench::new();
-    bench.hello(A, &[]);
-    bench.join(N1, 2, &[]);
-    bench.want(A, Shape::cpus(1), 1);
-    placed(&mut bench, 1);
-    bench.join(N2, 2, &[]);
-    assert!(rebuilds(&bench.pass_beating(N2, seconds(8))));
+fn lease_that_a_visitor_named_as_its_own_is_adopted_from_the_node_that_has_it() {
+    let mut bench = Bench::with(|config| config.epoch = Epoch(2));
+    bench.hello_after(A, &[lease(1)], Some(1));
+    bench.join_after(N1, Incarnation(1), 2, &[(1, A)], Some(1));
+    bench.client_says(A, says(Some(lease(1))));
+    bench.hello(B, &[]);
+    bench.client_says(B, visit(Some(lease(9))));
+    bench.hello_after(C, &[lease(9)], Some(1));
+    bench.join_after(N2, Incarnation(1), 2, &[(9, C)], Some(1));
+    let out = bench.node_says(N2, NodeToHead::Ended { lease: lease(9), death: Some(killed()) });
+    assert!(!bench.head.leases.contains_key(&lease(9)), "AC-1: {out:?}");
 }

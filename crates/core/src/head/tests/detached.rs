@@ -1,10 +1,12 @@
 //! Work that the head owns.
 
+mod ends;
+
 use super::*;
 use paceline_proto::work::{End, Ended, Placed, Standing};
 
-/// Unlike those of clients.
-const W: ClientId = ClientId(1 << 32 | 1);
+/// The client that the first piece of work is, whose id no peer can have.
+const W: ClientId = ClientId(1 << 63 | 1 << 32 | 1);
 
 /// A head whose disk works: what it writes is written at once.
 struct Desk {
@@ -58,6 +60,7 @@ impl Desk {
                             self.ended.push((work, ended));
                         }
                         Write::Forget => drop(self.works.remove(&work)),
+                        Write::HeadLost(_) => {}
                     }
                     let more = self.handle(Event::Written { work, wrote: Ok(77) });
                     done.extend(more);
@@ -87,6 +90,10 @@ impl Desk {
     }
 
     fn join(&mut self, node: NodeId, incarnation: u64, leases: &[(LeaseId, ClientId)]) -> Vec<Effect> {
+        self.handle(Desk::joining(node, incarnation, leases))
+    }
+
+    fn joining(node: NodeId, incarnation: u64, leases: &[(LeaseId, ClientId)]) -> Event {
         let leases = leases.iter().map(|&(lease, client)| Placement {
             lease,
             client,
@@ -96,6 +103,7 @@ impl Desk {
             devices: Devices::default(),
             holder: client,
             epoch: Epoch(1 << 32),
+            exclusive: None,
         });
         let join = NodeToHead::Join {
             node,
@@ -107,7 +115,7 @@ impl Desk {
             addresses: Vec::new(),
             facts: Facts::default(),
         };
-        self.handle(Event::FromNode(node, join))
+        Event::FromNode(node, join)
     }
 
     fn says(&mut self, node: NodeId, message: NodeToHead) -> Vec<Effect> {
@@ -211,7 +219,7 @@ fn an_end_is_heard_when_it_is_on_disk() {
     assert!(!out.contains(&heard), "DT-4: {out:?}");
     assert!(out.iter().any(|effect| matches!(effect, Effect::Write { write: Write::End(_), .. })));
     let mut out = Vec::new();
-    let written = Event::Written { work: WorkId(W.0), wrote: Ok(80) };
+    let written = Event::Written { work: W.work().unwrap(), wrote: Ok(80) };
     desk.bench.head.handle(desk.bench.now, written, &mut out);
     assert!(out.contains(&heard), "DT-4: {out:?}");
     let cause = DeathCause::Exit(3);
@@ -307,7 +315,7 @@ fn a_head_that_starts_again_starts_what_cannot_be_running() {
             began = began.or(Some(second));
         }
     }
-    assert_eq!(began, Some(61), "DT-3");
+    assert_eq!(began, Some(63), "DT-3: with what clocks may differ");
     // What was never placed need not be waited for.
     let mut desk = Desk::new();
     desk.submit("w", 0);
@@ -418,4 +426,58 @@ fn the_end_of_the_cluster_is_the_end_of_its_work() {
     assert!(desk.works.is_empty());
     desk.says(N1, NodeToHead::Ended { lease: lease(1), death: None });
     assert_eq!(desk.end(), Some(End::NodeLost));
+}
+
+#[test]
+fn hello_with_the_id_of_the_next_work_is_refused() {
+    let mut desk = Desk::new();
+    for id in [W, ClientId(1 << 32 | 1)] {
+        let effects = desk.handle(Event::FromClient(
+            id,
+            ClientToHead::Hello {
+                client: id,
+                name: "x".into(),
+                leases: vec![],
+                met: None,
+                under: None,
+                beats: false,
+            },
+        ));
+        assert_eq!(effects.contains(&Effect::DropClient(id)), id == W, "{effects:?}");
+        desk.handle(Event::FromClient(
+            id,
+            ClientToHead::Want { shape: Shape::cpus(1), count: 1, exclusive: None },
+        ));
+    }
+    desk.submit("a", 0);
+    let mut effects = desk.join(N1, 1, &[]);
+    effects.extend(desk.join(N2, 1, &[]));
+    assert_eq!(runs(&effects).len(), 1, "the work has one CPU, the client the other: {effects:?}");
+}
+
+#[test]
+fn work_that_was_placed_and_never_begun_starts_again_for_free() {
+    let mut desk = Desk::new();
+    desk.join(N1, 1, &[]);
+    // The head dies after it has noted where the work runs, and before its node hears of it.
+    assert_eq!(runs(&desk.submit("w", 0)), [(N1, lease(1))]);
+    desk.restart();
+    assert_eq!(desk.state(), "unreachable");
+    assert_eq!(runs(&desk.join(N1, 1, &[])).len(), 1, "DT-7: the same start of the node does not know it");
+    assert_eq!(desk.bench.head.works()[0].restarted, 0);
+    // Another start of the node may have run it.
+    desk.restart();
+    assert_eq!(runs(&desk.join(N1, 2, &[])), []);
+    assert_eq!(desk.end(), Some(End::NodeLost));
+}
+
+#[test]
+fn earlier_start_of_a_node_proves_nothing_of_what_a_later_one_runs() {
+    let mut desk = Desk::new();
+    desk.join(N1, 7, &[]);
+    desk.submit("once", 3);
+    desk.restart();
+    desk.join(N2, 1, &[]);
+    let effects = desk.join(N1, 6, &[]);
+    assert_eq!(runs(&effects), [], "start 7 of the node may still run it");
 }

@@ -113,3 +113,99 @@ fn a_node_that_is_full_no_more_holds_nobody_back() {
     bench.nest(B, 1, 1);
     assert_eq!(bench.blocked(1, false), [place(N1, 3, A, ONE())]);
 }
+
+/// A slot of `A` is the client `B`, one of `B` is `C`, and one of `C` is `D`.
+const D: ClientId = ClientId(4);
+
+fn chain() -> Bench {
+    let mut bench = Bench::holding(A, 1);
+    for (client, lease) in [(B, 1), (C, 2), (D, 3)] {
+        bench.nest(client, lease, 1);
+        bench.blocked(lease, true);
+        bench.placed(N1, lease + 1);
+    }
+    bench
+}
+
+fn place_of(bench: &Bench, id: ClientId) -> (ClientId, u32, bool) {
+    let client = &bench.head.clients[&id];
+    (client.root, client.depth, client.orphan)
+}
+
+#[test]
+fn under_that_closes_a_cycle_gets_no_place() {
+    let mut bench = chain();
+    assert_eq!(place_of(&bench, D), (A, 3, false));
+    // B works under a lease of D, which works for C, which works for B.
+    bench.client_says(B, ClientToHead::Under { lease: lease(4) });
+    assert_eq!(place_of(&bench, B), (A, 1, true), "FM-1");
+    assert_eq!(place_of(&bench, C), (A, 2, false), "it works for whom it did");
+    // What each of them says again changes nothing.
+    for (client, under) in [(C, 2), (D, 3), (B, 4)] {
+        bench.client_says(client, ClientToHead::Under { lease: lease(under) });
+    }
+    assert!(place_of(&bench, B).2);
+}
+
+#[test]
+fn slot_in_a_cycle_gets_its_place_when_the_cycle_ends() {
+    let mut bench = chain();
+    bench.client_says(B, ClientToHead::Under { lease: lease(4) });
+    // The child whose parent has returned ends, and its slot goes on as a client of somebody's.
+    bench.release(B, 2);
+    bench.ended(N1, 2, None);
+    assert_eq!(place_of(&bench, C), (A, 2, false));
+    assert_eq!(place_of(&bench, B), (A, 4, false), "below D, which is below C");
+}
+
+#[test]
+fn chain_of_slots_is_placed_whole_when_its_root_comes_back() {
+    let mut bench = Bench::new();
+    bench.handle(Event::Tick);
+    // A head that was started again: the last of the chain comes first, so all are placed by the word of the root.
+    let links = 40;
+    let total = Resources::cpus(links);
+    let node = |number: u64| Placement {
+        lease: LeaseId(number.into()),
+        client: A,
+        slot: SlotId(number),
+        shape: Shape::cpus(1),
+        blocked: false,
+        devices: Devices::default(),
+        holder: ClientId(number),
+        epoch: Epoch(0),
+        exclusive: None,
+    };
+    let join = NodeToHead::Join {
+        node: N1,
+        incarnation: Incarnation(1),
+        name: "test".into(),
+        total,
+        leases: (1..links).map(node).collect(),
+        met: Some(met(0)),
+        addresses: vec![],
+        facts: Facts::default(),
+    };
+    bench.node_says(N1, join);
+    for number in (1..links).rev() {
+        let held = Held {
+            lease: LeaseId(number.into()),
+            node: N1,
+            incarnation: Incarnation(1),
+            shape: Shape::cpus(1),
+            exclusive: None,
+        };
+        let under = (number > 1).then_some(LeaseId(u128::from(number) - 1));
+        let client = ClientId(number);
+        let hello = ClientToHead::Hello {
+            client,
+            name: "x".into(),
+            leases: vec![held],
+            met: Some(met(0)),
+            under,
+            beats: false,
+        };
+        bench.client_says(client, hello);
+    }
+    assert_eq!(place_of(&bench, ClientId(links - 1)), (ClientId(1), links as u32 - 2, false));
+}

@@ -29,6 +29,26 @@ fn a_lease_is_its_holders_again_when_both_have_named_it() {
 }
 
 #[test]
+fn claimed_lease_is_its_holders_again_when_its_node_comes_back_to_this_head() {
+    let mut bench = fifth();
+    bench.join_after(N1, Incarnation(1), 1, &[(101, A)], Some(4));
+    bench.pass(seconds(7));
+    assert_eq!(bench.head.status().leases, [], "its node is lost");
+    bench.hello_after(A, &[lease(101)], Some(4));
+    bench.come_back_with(&[(101, A)], Some(5), 4);
+    assert_eq!(bench.head.status().leases[0].state, "held", "HD-8");
+}
+
+#[test]
+fn claim_that_its_node_does_not_bear_out_is_refused() {
+    let mut bench = fifth();
+    bench.hello_after(A, &[lease(101)], Some(4));
+    let effects = bench.come_back_with(&[(101, A)], Some(5), 5);
+    assert!(effects.contains(&ended(A, 101, node_lost())), "HD-8: the client hears of it: {effects:?}");
+    assert!(effects.contains(&end(N1, 101)), "{effects:?}");
+}
+
+#[test]
 fn what_its_holder_does_not_name_is_over() {
     let mut bench = fifth();
     bench.join_after(N1, Incarnation(1), 1, &[(101, A)], Some(4));
@@ -80,9 +100,10 @@ fn leases_of_another_cluster_or_given_up_by_this_head_are_ended() {
     let hello = ClientToHead::Hello {
         client: A,
         name: String::new(),
-        leases: vec![Held { lease: lease(101), node: N1, shape: Shape::cpus(1) }],
+        leases: vec![held(lease(101))],
         met: Some(other),
         under: None,
+        beats: false,
     };
     assert!(bench.client_says(A, hello).contains(&ended(A, 101, node_lost())));
 }

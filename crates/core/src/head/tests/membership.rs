@@ -102,6 +102,25 @@ fn a_link_that_does_not_come_back_is_a_lost_node() {
 }
 
 #[test]
+fn dead_process_of_a_node_is_a_lost_node_at_once() {
+    let mut bench = Bench::holding(A, 1);
+    bench.handle(Event::NodeDown(N1));
+    assert_eq!(bench.handle(Event::NodeDied(N1)), [ended(A, 1, node_lost())]);
+    assert_eq!(bench.handle(Event::NodeDied(N1)), [], "it is known");
+    // The start after it is used as any other.
+    let again = bench.join_as(N1, Incarnation(2), 1, &[]);
+    assert_eq!(again, [welcome_node(N1), place(N1, 2, A, Shape::cpus(1))]);
+}
+
+#[test]
+fn dead_process_of_a_node_is_no_proof_for_what_it_ran() {
+    let mut bench = Bench::holding(A, 1);
+    bench.handle(Event::NodeDied(N1));
+    // It was not dead after all: what it has was given up, and ends.
+    assert_eq!(bench.join(N1, 1, &[(1, A)]), [welcome_node(N1), end(N1, 1)]);
+}
+
+#[test]
 fn a_node_that_comes_back_is_reconciled() {
     let mut bench = Bench::new();
     let one = Shape::cpus(1);
@@ -253,4 +272,24 @@ fn time_that_stood_still_is_nobodys_silence() {
     assert_eq!(bench.handle(Event::Tick), []);
     assert_eq!(bench.pass(seconds(5)), []);
     assert_eq!(bench.pass(seconds(2)), [ended(A, 1, node_lost()), Effect::DropNode(N1)]);
+}
+
+#[test]
+fn client_that_beats_and_falls_silent_before_its_first_heartbeat_is_given_up() {
+    let mut bench = Bench::new();
+    let hello = |beats| {
+        let (name, leases) = ("test".into(), Vec::new());
+        ClientToHead::Hello { client: A, name, leases, met: None, under: None, beats }
+    };
+    bench.client_says(A, hello(true));
+    assert!(!bench.pass(seconds(29)).contains(&Effect::DropClient(A)));
+    assert!(
+        bench.pass(seconds(2)).contains(&Effect::DropClient(A)),
+        "its silence counts from its first word"
+    );
+    bench.client_says(A, hello(false));
+    assert!(
+        !bench.pass(seconds(300)).contains(&Effect::DropClient(A)),
+        "one that sends none is never silent"
+    );
 }

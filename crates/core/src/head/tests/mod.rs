@@ -3,9 +3,12 @@
 mod actors;
 mod detached;
 mod families;
+mod fences;
 mod fencing;
 mod leaving;
+mod limits;
 mod membership;
+mod names;
 mod needs;
 mod programs;
 mod random;
@@ -103,14 +106,26 @@ impl Bench {
 
     /// The client comes from this epoch, and holds leases of the first node.
     fn hello_after(&mut self, client: ClientId, leases: &[LeaseId], epoch: Option<u64>) -> Vec<Effect> {
-        let leases = leases.iter().map(|&lease| Held { lease, node: N1, shape: Shape::cpus(1) }).collect();
-        let hello =
-            ClientToHead::Hello { client, name: "test".into(), leases, met: epoch.map(met), under: None };
+        let leases = leases.iter().map(|&lease| held(lease)).collect();
+        let hello = ClientToHead::Hello {
+            client,
+            name: "test".into(),
+            leases,
+            met: epoch.map(met),
+            under: None,
+            beats: false,
+        };
         self.client_says(client, hello)
     }
 
     fn want(&mut self, client: ClientId, shape: Shape, count: u32) -> Vec<Effect> {
-        self.client_says(client, ClientToHead::Want { shape, count })
+        self.client_says(client, ClientToHead::Want { shape, count, exclusive: None })
+    }
+
+    /// It asks for the slot of an actor, which is that of the tests of actors.
+    fn want_once(&mut self, client: ClientId) -> Vec<Effect> {
+        let (shape, exclusive) = (Shape::cpus(1), Some(actors::EXCLUSIVE));
+        self.client_says(client, ClientToHead::Want { shape, count: 1, exclusive })
     }
 
     fn release(&mut self, client: ClientId, number: u64) -> Vec<Effect> {
@@ -131,6 +146,11 @@ impl Bench {
         self.join_after(node, incarnation, cpus, leases, None)
     }
 
+    /// The first node comes from one epoch with leases of another.
+    fn come_back_with(&mut self, leases: &[(u64, ClientId)], met: Option<u64>, epoch: u64) -> Vec<Effect> {
+        self.join_from(N1, Incarnation(1), 1, leases, (met, epoch))
+    }
+
     /// The node comes from this epoch, as do its leases.
     fn join_after(
         &mut self,
@@ -139,6 +159,18 @@ impl Bench {
         cpus: u64,
         leases: &[(u64, ClientId)],
         epoch: Option<u64>,
+    ) -> Vec<Effect> {
+        self.join_from(node, incarnation, cpus, leases, (epoch, epoch.unwrap_or(1)))
+    }
+
+    /// The node has met the first of these epochs, and its leases are of the second.
+    fn join_from(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        cpus: u64,
+        leases: &[(u64, ClientId)],
+        (from, epoch): (Option<u64>, u64),
     ) -> Vec<Effect> {
         let total = Resources::cpus(cpus);
         let placement = |&(number, client)| Placement {
@@ -149,11 +181,12 @@ impl Bench {
             blocked: false,
             devices: Devices::default(),
             holder: client,
-            epoch: Epoch(epoch.unwrap_or(1)),
+            epoch: Epoch(epoch),
+            exclusive: None,
         };
         let leases = leases.iter().map(placement).collect();
         let (name, addresses) = ("test".into(), self.addresses.clone());
-        let met = epoch.map(met);
+        let met = from.map(met);
         let facts = Facts::default();
         let join = NodeToHead::Join { node, incarnation, name, total, leases, met, addresses, facts };
         self.node_says(node, join)
@@ -184,6 +217,14 @@ fn lease(number: u64) -> LeaseId {
     LeaseId(u128::from_le_bytes(hash.as_bytes()[..16].try_into().unwrap()))
 }
 
+/// As its holder names a lease on the first node.
+fn held(lease: LeaseId) -> Held {
+    Held { lease, node: N1, incarnation: Incarnation(1), shape: Shape::cpus(1), exclusive: None }
+}
+
+/// What heads have unless they are told otherwise.
+const TIMING: Timing = Timing { heartbeat: Duration::from_secs(2), head_lost: Duration::from_secs(60) };
+
 fn met(epoch: u64) -> Met {
     Met { cluster: ClusterId(9), epoch: Epoch(epoch) }
 }
@@ -196,17 +237,18 @@ fn secret(number: u64) -> LeaseSecret {
 }
 
 fn welcome(client: ClientId) -> Effect {
-    Effect::ToClient(client, HeadToClient::Welcome { cluster: ClusterId(9), epoch: Epoch(1) })
+    Effect::ToClient(client, HeadToClient::Welcome { cluster: ClusterId(9), epoch: Epoch(1), timing: TIMING })
 }
 
 fn welcome_node(node: NodeId) -> Effect {
-    Effect::ToNode(node, HeadToNode::Welcome { cluster: ClusterId(9), epoch: Epoch(1) })
+    Effect::ToNode(node, HeadToNode::Welcome { cluster: ClusterId(9), epoch: Epoch(1), timing: TIMING })
 }
 
 fn place(node: NodeId, number: u64, client: ClientId, shape: Shape) -> Effect {
     let (lease, secret) = (lease(number), secret(number));
     let (holder, devices, once) = (client, Devices::default(), false);
-    Effect::ToNode(node, HeadToNode::Place { lease, client, shape, holder, secret, devices, once })
+    let exclusive = None;
+    Effect::ToNode(node, HeadToNode::Place { lease, client, shape, holder, secret, devices, once, exclusive })
 }
 
 fn end(node: NodeId, number: u64) -> Effect {
@@ -215,7 +257,8 @@ fn end(node: NodeId, number: u64) -> Effect {
 
 fn granted(client: ClientId, number: u64, node: NodeId, shape: Shape) -> Effect {
     let (lease, slot, secret) = (lease(number), SlotId(number), secret(number));
-    let granted = HeadToClient::Granted { lease, node, slot, shape, secret };
+    let incarnation = Incarnation(1);
+    let granted = HeadToClient::Granted { lease, node, slot, shape, incarnation, secret, exclusive: None };
     Effect::ToClient(client, granted)
 }
 

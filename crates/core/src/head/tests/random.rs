@@ -138,6 +138,10 @@ impl Model {
         if node.up {
             self.cut_node(id);
             self.handle(Event::NodeDown(id));
+            if self.random.below(4) == 0 {
+                // Also of one that lives: what looks like a death is no proof.
+                self.handle(Event::NodeDied(id));
+            }
             return;
         }
         if self.random.below(4) == 0 {
@@ -182,13 +186,15 @@ impl Model {
             return;
         }
         client.up = true;
-        let leases = client
-            .leases
-            .iter()
-            .map(|&lease| Held { lease, node: NodeId(1), shape: Shape::cpus(1) })
-            .collect();
-        let hello =
-            ClientToHead::Hello { client: id, name: String::new(), leases, met: Some(met(1)), under: None };
+        let leases = client.leases.iter().map(|&lease| held(lease)).collect();
+        let hello = ClientToHead::Hello {
+            client: id,
+            name: String::new(),
+            leases,
+            met: Some(met(1)),
+            under: None,
+            beats: false,
+        };
         self.handle(Event::FromClient(id, hello));
     }
 
@@ -207,6 +213,7 @@ impl Model {
             _ => ClientToHead::Want {
                 shape: shape[self.random.below(4) as usize],
                 count: self.random.below(4) as u32,
+                exclusive: None,
             },
         };
         self.handle(Event::FromClient(id, message.clone()));
@@ -244,6 +251,7 @@ impl Model {
                         holder,
                         epoch: Epoch(1),
                         devices,
+                        exclusive: None,
                     },
                 );
                 let running = node.leases.values().filter(|it| !it.blocked);
@@ -292,7 +300,7 @@ impl Model {
                 self.toggle_client(id);
             }
             for shape in [Shape::cpus(1), Shape::cpus(2), Shape::cpus(5), Shape::default()] {
-                self.handle(Event::FromClient(id, ClientToHead::Want { shape, count: 0 }));
+                self.handle(Event::FromClient(id, ClientToHead::Want { shape, count: 0, exclusive: None }));
             }
         }
         for _ in 0..200 {
@@ -336,7 +344,10 @@ fn one_that_waits_is_served() {
         (1..=4).for_each(|id| model.toggle_client(ClientId(id)));
         for id in 1..=4 {
             for (shape, count) in [(Shape::cpus(1), 100), (Shape::cpus(2), 100), (Shape::cpus(4), 1)] {
-                model.handle(Event::FromClient(ClientId(id), ClientToHead::Want { shape, count }));
+                model.handle(Event::FromClient(
+                    ClientId(id),
+                    ClientToHead::Want { shape, count, exclusive: None },
+                ));
             }
         }
         let mut served = BTreeSet::new();

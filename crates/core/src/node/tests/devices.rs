@@ -23,7 +23,8 @@ impl Bench {
     fn place_on(&mut self, lease: u128, client: ClientId, shape: Shape, numbers: &[usize]) -> Vec<Effect> {
         let (lease, devices) = (LeaseId(lease), set(numbers));
         let (holder, secret, once) = (client, SECRET, false);
-        let place = HeadToNode::Place { lease, client, shape, holder, secret, devices, once };
+        let place =
+            HeadToNode::Place { lease, client, shape, holder, secret, devices, once, exclusive: None };
         self.handle(Event::FromHead(place))
     }
 }

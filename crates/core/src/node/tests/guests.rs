@@ -66,7 +66,7 @@ fn a_slot_with_guests_ends_with_its_lease_and_they_hear_what_ran() {
     admit(&mut bench, GUEST, false);
     admit(&mut bench, 3, false);
     assert_eq!(end(&mut bench, HOST)[0], to_slot(NodeToSlot::Exit, None), "GU-2");
-    let calls = vec![GuestCalls { number: 1, running: Some(Seq(4)), finished: Seq(3) }];
+    let calls = vec![GuestCalls { lease: LeaseId(GUEST), running: Some(Seq(4)), finished: Seq(3) }];
     bench.handle(Event::GuestCalls { slot: SlotId(1), calls });
     let out = bench.exited(1);
     let first = Death { running: Some(Seq(4)), finished: Seq(3), ..died(None) };
@@ -90,4 +90,18 @@ fn how_guests_ended_is_said_until_it_is_heard() {
     bench.handle(Event::FromHead(HeadToNode::Heard { lease: LeaseId(GUEST) }));
     bench.handle(Event::HeadDown);
     assert_eq!(said(&bench.handle(Event::HeadUp)), 0);
+}
+
+#[test]
+fn a_guest_has_not_run_what_an_earlier_one_of_its_number_ran() {
+    let mut bench = hosting();
+    admit(&mut bench, GUEST, false);
+    end(&mut bench, GUEST);
+    admit(&mut bench, 3, false);
+    // The slot was dead by then: nobody has given the place on the page to the other one.
+    let calls = vec![GuestCalls { lease: LeaseId(GUEST), running: Some(Seq(4)), finished: Seq(3) }];
+    bench.handle(Event::GuestCalls { slot: SlotId(1), calls });
+    let out = bench.exited(1);
+    let nothing = Death { running: None, finished: Seq(0), ..died(None) };
+    assert_eq!(out[0], ended(3, Some(nothing)), "GU-4");
 }

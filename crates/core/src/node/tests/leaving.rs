@@ -46,6 +46,16 @@ fn a_head_that_comes_back_is_asked_again() {
 }
 
 #[test]
+fn head_met_on_the_way_out_grants_nothing_there() {
+    let mut bench = Bench::ready(1);
+    bench.place(7, A, one());
+    bench.handle(Event::HeadDown);
+    bench.handle(leave());
+    assert_eq!(bench.node.phase, Phase::Closing);
+    assert_eq!(bench.handle(Event::HeadUp).last(), Some(&LEAVING), "NL-2");
+}
+
+#[test]
 fn a_slot_that_is_for_one_lease_ends_with_it() {
     let mut bench = Bench::ready(1);
     let place = HeadToNode::Place {
@@ -56,6 +66,7 @@ fn a_slot_that_is_for_one_lease_ends_with_it() {
         secret: SECRET,
         devices: Devices::default(),
         once: true,
+        exclusive: None,
     };
     bench.handle(Event::FromHead(place));
     bench.end(1);

@@ -153,11 +153,12 @@ fn without_its_head_for_long_a_node_ends_what_runs() {
 fn a_head_that_dies_before_its_first_word_is_soon_missed() {
     let mut config = Config::new(NodeId(1), Incarnation(1), Resources::cpus(1));
     config.ends_without_head = true;
-    let mut bench = Bench { node: Node::new(config), now: Tick::ZERO, wake: None };
+    let mut bench = Bench { node: Node::new(config), now: Tick::ZERO, wake: None, kill_at: BTreeMap::new() };
     bench.handle_only(Event::HeadUp);
     bench.handle(Event::HeadDown);
     assert_eq!(bench.pass(Duration::from_secs(9)), []);
     assert_eq!(bench.pass(Duration::from_secs(1)), [Effect::Closed], "ND-10");
+    assert!(bench.node.has_lost_head());
 }
 
 #[test]
@@ -183,6 +184,7 @@ fn closing_lets_user_code_go_in_peace() {
     bench.slot_ready(2);
     bench.place(7, A, one());
     assert_eq!(bench.handle(Event::FromHead(HeadToNode::Bye)), [exit(1), kill(2), forget(3)]);
+    assert!(!bench.node.has_lost_head(), "it was told to go");
     assert_eq!(bench.handle(Event::Close), [], "ND-4");
     assert_eq!(bench.place(8, A, one()), [ended(8, None)]);
     assert_eq!(bench.exited(2), [forget(2)]);
@@ -234,4 +236,22 @@ fn a_slot_is_told_the_secret_of_connections_from_elsewhere_only() {
     }
     let unknown = Event::Connection { connection: 9, lease: LeaseId(8), way: Way::Tls };
     assert_eq!(bench.handle(unknown), [Effect::Refuse { connection: 9 }]);
+}
+
+#[test]
+fn timing_of_the_head_that_is_obeyed_counts() {
+    let mut bench = Bench::new(1, 0);
+    bench.handle_only(Event::HeadUp);
+    let second = Duration::from_secs(1);
+    bench.welcome_with(1, Timing { heartbeat: second / 5, head_lost: second * 8 });
+    let beats = |out: &[Effect]| {
+        out.iter().filter(|effect| matches!(effect, Effect::ToHead(NodeToHead::Heartbeat { .. }))).count()
+    };
+    assert_eq!(beats(&bench.pass_alone(second, true)), 5, "ND-12");
+    bench.handle(Event::HeadDown);
+    assert_eq!(bench.node.head_lost(), second * 8, "ND-12");
+    bench.handle_only(Event::HeadUp);
+    assert_eq!(bench.node.head_lost(), second * 8, "ND-12: it has said nothing yet");
+    bench.welcome_with(2, Timing { heartbeat: second * 4, head_lost: Duration::ZERO });
+    assert_eq!(bench.node.head_lost(), second * 16, "ND-12: what nobody can work with is not taken over");
 }

@@ -27,6 +27,8 @@ struct Bench {
     now: Tick,
     /// The alarm the node asked for last.
     wake: Option<Tick>,
+    /// What the zygotes were told last.
+    kill_at: BTreeMap<SlotId, Tick>,
 }
 
 impl Bench {
@@ -34,7 +36,7 @@ impl Bench {
     fn new(cpus: u64, spares: u64) -> Bench {
         let mut config = Config::new(NodeId(1), Incarnation(1), Resources::cpus(cpus));
         config.spares = spares;
-        Bench { node: Node::new(config), now: Tick::ZERO, wake: None }
+        Bench { node: Node::new(config), now: Tick::ZERO, wake: None, kill_at: BTreeMap::new() }
     }
 
     /// A node with head and zygote, whose slots 1.. are ready.
@@ -57,7 +59,12 @@ impl Bench {
     }
 
     fn welcome(&mut self, epoch: u64) -> Vec<Effect> {
-        let message = HeadToNode::Welcome { cluster: ClusterId(9), epoch: Epoch(epoch) };
+        let Config { heartbeat, head_lost, .. } = self.node.config;
+        self.welcome_with(epoch, Timing { heartbeat, head_lost })
+    }
+
+    fn welcome_with(&mut self, epoch: u64, timing: Timing) -> Vec<Effect> {
+        let message = HeadToNode::Welcome { cluster: ClusterId(9), epoch: Epoch(epoch), timing };
         self.handle_only(Event::FromHead(message))
     }
 
@@ -70,6 +77,10 @@ impl Bench {
                 // The same for all slots of a program, and no test's concern.
                 (*total, *own) = (Resources::default(), true);
                 true
+            }
+            Effect::KillAt { slots } => {
+                self.kill_at.extend(slots.iter().copied());
+                false
             }
             Effect::WakeAt(at) => {
                 self.wake = Some(*at);
@@ -127,6 +138,7 @@ impl Bench {
             secret: SECRET,
             devices: Devices::default(),
             once: false,
+            exclusive: None,
         }))
     }
 
@@ -219,6 +231,7 @@ fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
         holder: client,
         epoch: Epoch(1),
         devices: Devices::default(),
+        exclusive: None,
     };
     Effect::ToHead(NodeToHead::Join {
         node: NodeId(1),

@@ -68,6 +68,7 @@ impl Model {
                 assert!(self.head_up || matches!(message, NodeToHead::Ended { .. }));
                 self.on_node(message);
             }
+            Effect::KillAt { .. } => {}
             Effect::StartZygote => {
                 assert!(!self.zygote, "one zygote at a time");
                 self.zygote = self.random.below(8) > 0 || self.works;
@@ -207,7 +208,16 @@ impl Model {
             }
             let secret = LeaseSecret::default();
             let once = self.random.below(5) == 0;
-            let place = HeadToNode::Place { lease, client, shape, holder: client, secret, devices, once };
+            let place = HeadToNode::Place {
+                lease,
+                client,
+                shape,
+                holder: client,
+                secret,
+                devices,
+                once,
+                exclusive: None,
+            };
             self.handle(Event::FromHead(place.clone()));
             if self.random.below(8) == 0 && self.leases.contains_key(&lease) {
                 self.handle(Event::FromHead(place));

@@ -1,0 +1,99 @@
+//! Names that actors of an earlier start of the head may still have.
+//!
+//! Names are not in the journal: owners say them again. A head that follows another one therefore does not know which
+//! names are taken before every owner has come back, or cannot come back with what it had.
+//!
+//! * AC-8 (one name across restarts): until nothing can live any more that the head does not know, it gives a name only
+//!   to an owner who had it from an earlier head, or to the submitted program that keeps it. Others wait, and are told.
+
+use super::super::books::actor_weight;
+use super::super::{Effect, Head};
+use super::{Said, program_of};
+use crate::time::Tick;
+use paceline_proto::control::HeadToClient;
+use paceline_proto::{ActorId, ClientId};
+
+impl Head {
+    /// Returns whether actors may live that this head has not heard of.
+    fn expects_actors_of_before(&self, now: Tick) -> bool {
+        let follows = self.config.epoch.number() > 1;
+        follows && (self.settled_at.is_none_or(|at| now < at) || self.expects_holders())
+    }
+
+    /// Returns whether an actor of this name may live that this head has not heard of.
+    pub(super) fn may_be_taken(&self, now: Tick, name: &str) -> bool {
+        self.expects_actors_of_before(now) && !self.actors.names.contains_key(name)
+    }
+
+    /// Keeps what an owner says of a new actor until its name is known to be free. Returns false if that is known.
+    pub(super) fn hold_name(
+        &mut self,
+        now: Tick,
+        from: ClientId,
+        said: &Said,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        self.release_name(from, said.actor);
+        let Some(name) = said.name.as_ref().filter(|_| self.expects_actors_of_before(now)) else {
+            return false;
+        };
+        let has_it = self.actors.names.get(name) == Some(&said.actor);
+        let keeper = said.program.as_deref().filter(|program| **program == program_of(name));
+        if has_it || said.named || keeper.is_some_and(|program| self.works.lives(program)) {
+            return false;
+        }
+        let until = self.settled_at.unwrap_or(now).max(now + self.config.heartbeat);
+        let seconds = until.since(now).as_secs_f64().ceil();
+        // Leases that a late node reports wait for their holders for so long.
+        let within = until.since(now) + self.config.client_lost;
+        let why = format!(
+            "the head has started again, and an actor of the name {name} may still live; in about {seconds} s that is known"
+        );
+        self.actors.held_names.insert((from, said.actor), said.clone());
+        self.charge(from, actor_weight(said));
+        self.no_later_than(until);
+        self.tell_client(from, HeadToClient::NameHeld { actor: said.actor, within, why }, out);
+        true
+    }
+
+    /// Answers those whose name waits, once it is known what is free.
+    pub(in crate::head) fn settle_names(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        if self.actors.held_names.is_empty() || self.expects_actors_of_before(now) {
+            return;
+        }
+        for ((client, _), said) in std::mem::take(&mut self.actors.held_names) {
+            self.uncharge(client, actor_weight(&said));
+            self.on_actor(now, client, said, out);
+        }
+    }
+
+    /// An owner has come back with this name: whoever waits for it hears so at once.
+    pub(super) fn refuse_held(&mut self, name: &str, owner: ActorId, out: &mut Vec<Effect>) {
+        let held = self.actors.held_names.iter();
+        let beaten = held.filter(|((_, id), said)| *id != owner && said.name.as_deref() == Some(name));
+        for (client, id) in beaten.map(|(&key, _)| key).collect::<Vec<_>>() {
+            let said = self.release_name(client, id).expect("listed just now");
+            let refused = self.refuse_actor(client, &said);
+            self.tell_client(client, HeadToClient::ActorKnown { actor: id, refused }, out);
+        }
+    }
+
+    pub(super) fn forget_held(&mut self, client: ClientId) {
+        let held = self.actors.held_names.range((client, ActorId(0))..=(client, ActorId(u128::MAX)));
+        for id in held.map(|((_, id), _)| *id).collect::<Vec<_>>() {
+            self.release_name(client, id);
+        }
+    }
+
+    /// The name of this actor waits no more.
+    pub(super) fn release_name(&mut self, client: ClientId, id: ActorId) -> Option<Said> {
+        let said = self.actors.held_names.remove(&(client, id))?;
+        self.uncharge(client, actor_weight(&said));
+        Some(said)
+    }
+
+    /// What the client is charged for an actor whose name waits.
+    pub(super) fn held_charge(&self, client: ClientId, id: ActorId) -> usize {
+        self.actors.held_names.get(&(client, id)).map_or(0, actor_weight)
+    }
+}
