@@ -409,6 +409,8 @@ def test_signal_ends_a_head_in_order_and_start_goes_on(paceline: Commands, how: 
     wait_until(lambda: {state for state, _ in states().values()} == {"running"}, "both to run", 20, states)
     nodes = {node: name for name, (_, node) in states().items()}
     assert set(nodes) == {"own", "other"}
+    # A program counts as running once it has its process, shortly before that process has its command line.
+    wait_until(lambda: len(programs_of(paceline, "other")) == 1, "the program to have its command line")
     [kept] = programs_of(paceline, "other")
     began = time.monotonic()
     os.kill(head["pid"], getattr(signal, how))

@@ -244,12 +244,12 @@ impl Place {
         fs::rename(&self.directory, &gone)?;
         // A start that had looked up the directory before it was renamed may still make one file in it, and then finds
         // that its lock is gone and begins anew.
-        insist(io::ErrorKind::DirectoryNotEmpty, || fs::remove_dir_all(&gone))
+        insist(&[io::ErrorKind::DirectoryNotEmpty], || fs::remove_dir_all(&gone))
     }
 
     /// A cluster of this name that is just removed takes the directory of the lock with it, so that is made again.
     fn take_lock(&self, path: &Path) -> io::Result<Option<Lock>> {
-        insist(io::ErrorKind::NotFound, || {
+        insist(&[io::ErrorKind::NotFound], || {
             self.create().map_err(|error| match error {
                 Error::Io { error, .. } => error,
                 other => io::Error::new(io::ErrorKind::PermissionDenied, other.to_string()),
@@ -286,14 +286,17 @@ fn check_owner(path: &Path) -> Result<(), Error> {
 
 /// Whoever tidies up may remove directories that are empty between our making one and the next.
 fn create_directory(path: &Path) -> io::Result<()> {
-    insist(io::ErrorKind::NotFound, || DirBuilder::new().recursive(true).mode(0o700).create(path))
+    // AlreadyExists: it was there a moment ago, and is not any more.
+    insist(&[io::ErrorKind::NotFound, io::ErrorKind::AlreadyExists], || {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)
+    })
 }
 
 /// Tries again what fails like this because others make or remove files at the same moment.
-fn insist<T>(passing: io::ErrorKind, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn insist<T>(passing: &[io::ErrorKind], mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..ATTEMPTS {
         match attempt() {
-            Err(error) if error.kind() == passing => std::thread::sleep(ATTEMPT_PAUSE),
+            Err(error) if passing.contains(&error.kind()) => std::thread::sleep(ATTEMPT_PAUSE),
             done => return done,
         }
     }

@@ -3,7 +3,7 @@
 use super::dial::peer_address;
 use crate::kept::Kept;
 use paceline_core::admission::Source;
-use paceline_core::admission::unproved::{LIMITS, Limits, Unproved};
+use paceline_core::admission::unproved::{Arrival, LIMITS, Limits, Unproved};
 use paceline_proto::LeaseId;
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
@@ -24,7 +24,7 @@ struct State {
     sockets: BTreeMap<u64, Kept>,
 }
 
-/// Stands for one connection's place. Drop it when the secret is proved, or the connection is over.
+/// Stands for one connection's place. Drop it when the secret is proved, or the connection and its thread are over.
 pub struct UnprovedLink {
     state: Arc<Mutex<State>>,
     number: u64,
@@ -47,7 +47,9 @@ impl UnprovedLinks {
         let watched = Kept::new(socket.try_clone()?);
         let source = Source::from(peer_address(socket).ip());
         let mut state = self.state.lock();
-        let (number, evicted) = state.core.arrive(lease, source);
+        let Some(Arrival { number, evicted }) = state.core.arrive(lease, source) else {
+            return Err(io::Error::other("its source has too many that proved nothing"));
+        };
         if let Some(socket) = evicted.and_then(|evicted| state.sockets.remove(&evicted)) {
             let _ = shutdown(&socket, Shutdown::Both);
         }
