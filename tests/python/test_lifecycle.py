@@ -82,6 +82,28 @@ def test_ctrl_c_ends_the_wait_and_its_tasks(call: str) -> None:
     assert done.seconds < 10, done.transcript()
 
 
+def test_all_that_submit_imports_is_there_before_the_task_begins() -> None:
+    """A Ctrl-C during an import would leave a task that has begun and that nobody can name."""
+    run_script(
+        BUSY
+        + textwrap.dedent(
+            """
+            import sys
+
+            class Imports:
+                def find_spec(self, name, path, target=None):
+                    if name.startswith("paceline."):
+                        time.sleep(0.3)
+                        assert not os.path.exists("begun"), name
+
+            sys.meta_path.insert(0, Imports())
+            nap.submit(1.01).result()
+            assert os.path.exists("begun") and "paceline._future" in sys.modules
+            """
+        )
+    ).ok()
+
+
 def test_ctrl_c_ends_code_that_does_not_listen() -> None:
     """C code that never looks for signals is killed with its slot after two seconds, and the slot replaced."""
     assert interrupted("grind.map([60, 60], chunksize=1)").seconds < 15

@@ -1,6 +1,6 @@
 //! A function as one session ships it.
 
-use crate::future::FutureBase;
+use crate::future::{FutureBase, future_class};
 use crate::guest::Visit;
 use crate::makers::Made;
 use crate::map::{self, Results};
@@ -144,6 +144,7 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        future_class(py)?;
         let (payload, made) = self.encode(args, kwargs)?;
         let cell = match self.session.try_submit(&self.submission, payload) {
             Ok(cell) => cell,
@@ -160,6 +161,7 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<(Bound<'py, PyAny>, Option<room::Gate>)> {
+        future_class(py)?;
         let (payload, made) = self.encode(args, kwargs)?;
         let (future, gate) = match self.session.try_submit(&self.submission, payload) {
             Ok(cell) => {

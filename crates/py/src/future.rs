@@ -213,7 +213,9 @@ impl Resolved {
     }
 }
 
-fn future_class(py: Python<'_>) -> PyResult<&Py<PyType>> {
+/// The class of all futures. Whoever starts a task asks for it first: an import takes milliseconds, and a Ctrl-C in the
+/// middle of it would leave a task that has begun and that nobody can name.
+pub fn future_class(py: Python<'_>) -> PyResult<&Py<PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     CLASS.get_or_try_init(py, || {
         let class = py.import("paceline._future")?.getattr("Future")?;

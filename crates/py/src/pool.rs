@@ -1,7 +1,7 @@
 //! Slots of a session with state of their own.
 
 use crate::function::{Function, Terms};
-use crate::future::FutureBase;
+use crate::future::{FutureBase, future_class};
 use crate::guest;
 use crate::outcome::{self, Of};
 use crate::waiting;
@@ -98,6 +98,7 @@ impl Pool {
         kwargs: &Bound<'py, PyDict>,
         replaces: Option<&[u8]>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        future_class(py)?;
         self.used.store(true, Ordering::Relaxed);
         let call = self.standing(payload, name, args, kwargs, replaces)?;
         let name = call.name.clone();

@@ -139,7 +139,7 @@ mod tests {
 
     /// Arrives, and whoever has to make room for it is over at once.
     fn arrive(unproved: &mut Unproved, lease: u128, from: u8) -> Arrival {
-        let arrival = unproved.arrive(LeaseId(lease.into()), source(from)).expect("nothing is leaving");
+        let arrival = unproved.arrive(LeaseId(lease), source(from)).expect("nothing is leaving");
         arrival.evicted.into_iter().for_each(|evicted| unproved.remove(evicted));
         arrival
     }
