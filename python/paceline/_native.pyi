@@ -64,6 +64,8 @@ class Function:
         """Waits while the queue is full, or raises `QueueFull` in a thread that must not."""
     def offer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Future[Any], Gate | None]:
         """Never waits. With a gate, the task is submitted once there is room."""
+    def call_back(self, callback: Callable[[], object]) -> None:
+        """Call it in the callback thread; here if the session is closed."""
     def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Only see whether the arguments can be sent."""
     def later(self) -> Future[Any]:

@@ -2,7 +2,7 @@
 
 Owns: `AsyncResult`, `MapResult`, the iterators of `imap`, and how their input is submitted.
 
-* RE-1: a callback has been called before its result is ready.
+* RE-1: a callback has been called before its result is ready, by the callback thread, also if all was there at once.
 * RE-2: an `imap` takes its items in a thread of its own, at most `LOOKAHEAD` chunks beyond those that were read, unless
   nobody will read them: then all are submitted.
 """
@@ -84,7 +84,8 @@ class _Result(_Generic[R]):
     _value: R
     _error: BaseException | None
 
-    def __init__(self, callback: Any, error_callback: Any) -> None:
+    def __init__(self, handle: Function, callback: Any, error_callback: Any) -> None:
+        self._handle = handle
         self._callback = callback
         self._error_callback = error_callback
         self._told: threading.Event | None = None
@@ -97,16 +98,21 @@ class _Result(_Generic[R]):
             return
         self._told = threading.Event()
         self._left = len(self._futures)
+        self._watcher = threading.get_ident()
         if not self._futures:
-            self._tell()
+            self._handle.call_back(self._tell)
         for future in list(self._futures):
             future.add_done_callback(self._count)
+        self._watcher = 0
 
     def _count(self, _: object) -> None:
         with self._lock:
             self._left -= 1
             last = self._left == 0
-        if last:
+        if last and threading.get_ident() == self._watcher:
+            # It was there before anybody asked: a future calls back at once then.
+            self._handle.call_back(self._tell)
+        elif last:
             self._tell()
 
     def _tell(self) -> None:
@@ -175,7 +181,7 @@ class AsyncResult(_Result[R]):
     def __init__(
         self, handle: Function, args: tuple[Any, ...], kwargs: dict[str, Any], callback: Any, error_callback: Any
     ) -> None:
-        super().__init__(callback, error_callback)
+        super().__init__(handle, callback, error_callback)
         self._futures = [_submit(handle, args, kwargs)]
         self._watch()
 
@@ -196,7 +202,7 @@ class MapResult(_Result["list[R]"]):
         callback: Any,
         error_callback: Any,
     ) -> None:
-        super().__init__(callback, error_callback)
+        super().__init__(handle, callback, error_callback)
         self._futures = []
         try:
             left = iter(items)

@@ -46,7 +46,20 @@ impl Notifier {
     }
 
     pub fn push(&self, notice: Notice) {
+        self.push_to(&mut self.shared.queue.lock(), notice);
+    }
+
+    /// Gives the notice back if nothing would run it any more.
+    pub fn try_push(&self, notice: Notice) -> Result<(), Notice> {
         let mut queue = self.shared.queue.lock();
+        if queue.closed {
+            return Err(notice);
+        }
+        self.push_to(&mut queue, notice);
+        Ok(())
+    }
+
+    fn push_to(&self, queue: &mut Queue, notice: Notice) {
         queue.notices.push(notice);
         if queue.thread.is_none() && !queue.closed {
             let (shared, enter) = (self.shared.clone(), self.enter.clone());

@@ -1,6 +1,6 @@
 //! A function as one session ships it.
 
-use crate::future::{FutureBase, future_class};
+use crate::future::{FutureBase, future_class, log_failure};
 use crate::guest::Visit;
 use crate::makers::Made;
 use crate::map::{self, Results};
@@ -171,6 +171,20 @@ impl Function {
         };
         remembers(&future, made)?;
         Ok((future, gate))
+    }
+
+    /// Call it in the callback thread; here if the session is closed.
+    fn call_back(&self, py: Python<'_>, callback: Py<PyAny>) {
+        let notice = move || {
+            Python::attach(|py| {
+                let callback = callback.bind(py);
+                let called = callback.call0().map(drop).or_else(|error| log_failure(callback, error));
+                called.unwrap_or_else(|error| error.write_unraisable(py, None));
+            });
+        };
+        if let Err(notice) = self.session.try_notify(Box::new(notice)) {
+            py.detach(notice);
+        }
     }
 
     /// Only see whether the arguments can be sent.

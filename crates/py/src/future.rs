@@ -500,13 +500,21 @@ fn tell_waiters(future: &Bound<'_, FutureBase>, known: Option<&Py<PyList>>) -> P
 /// Run one callback; what it raises is logged, as `concurrent.futures` does.
 fn call_back(future: &Bound<'_, FutureBase>, callback: &Py<PyAny>) -> PyResult<()> {
     let py = future.py();
-    let Err(error) = callback.bind(py).call1((future,)) else { return Ok(()) };
+    match callback.bind(py).call1((future,)) {
+        Ok(_) => Ok(()),
+        Err(error) => log_failure(future, error),
+    }
+}
+
+/// Log what a callback has raised, unless it is none of its own, such as an interrupt.
+pub fn log_failure(whose: &Bound<'_, PyAny>, error: PyErr) -> PyResult<()> {
+    let py = whose.py();
     if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
         return Err(error);
     }
     let logger = py.import("concurrent.futures._base")?.getattr("LOGGER")?;
     let keywords = pyo3::types::PyDict::new(py);
     keywords.set_item("exc_info", error.into_value(py))?;
-    logger.call_method("error", ("exception calling callback for %r", future), Some(&keywords))?;
+    logger.call_method("error", ("exception calling callback for %r", whose), Some(&keywords))?;
     Ok(())
 }

@@ -508,6 +508,11 @@ impl Session {
         self.shared.notifier.push(notice);
     }
 
+    /// The same, or gives it back if this session is closed.
+    pub fn try_notify(&self, notice: crate::notify::Notice) -> Result<(), crate::notify::Notice> {
+        self.shared.notifier.try_push(notice)
+    }
+
     /// End the cluster. Returns how many tasks were cancelled by it. Harmless when repeated.
     pub fn close(&self) -> usize {
         if self.shared.is_foreign() || self.shared.closed.swap(true, Ordering::SeqCst) {
