@@ -34,7 +34,7 @@ def test_a_future_says_where_its_task_is(tmp_path: Path) -> None:
         assert " on node " in said
         second, third = (pl.remote(abs).submit(-1) for _ in range(2))
         wait_until(lambda: "behind" in third.explain(), "what is in front of it is told", 10, third.explain)
-        large = pl.remote(cpus=1, memory="1MB")(abs).submit(-1)
+        large = pl.remote(cpus=1, memory="256MB")(abs).submit(-1)
         said = large.explain()
         assert "waits, first in its queue: its program has no slot with 1 CPU" in said, said
         assert "the head says: the nodes that could hold it are in use" in said

@@ -288,6 +288,9 @@ pub enum HeadToNode {
     /// Take data connections for this lease, too, and hand them to the slot of the lease `host`: another client calls the
     /// actor there. `again`: the node did so under an earlier head.
     Admit { lease: LeaseId, host: LeaseId, secret: LeaseSecret, again: bool },
+    /// The holder of this lease, which an earlier start of the head placed, has named it to this one: from now on the signs
+    /// of this head keep alive what runs under it.
+    Claimed { lease: LeaseId },
 }
 
 /// A start of the head whose word counted: leases are from it, and an earlier one of the same cluster is no head any

@@ -357,7 +357,8 @@ impl Sim {
         self.clients[client].head = None;
         self.note(|_| format!("client {client} has no head"));
         self.client_handles(client, Event::HeadDown);
-        let delay = self.random.span(Duration::from_millis(1)..self.settings.head.client_lost * 2);
+        let longest = self.settings.redial.unwrap_or(self.settings.head.client_lost * 2);
+        let delay = self.random.span(Duration::from_millis(1)..longest);
         self.after(delay, Happening::ClientConnects { client });
     }
 
@@ -372,7 +373,8 @@ impl Sim {
     }
 
     fn client_redials(&mut self, client: usize) {
-        let delay = self.random.span(Duration::from_millis(1)..self.settings.head.heartbeat * 2);
+        let longest = self.settings.redial.unwrap_or(self.settings.head.heartbeat * 2);
+        let delay = self.random.span(Duration::from_millis(1)..longest);
         self.after(delay, Happening::ClientConnects { client });
     }
 

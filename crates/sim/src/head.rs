@@ -272,9 +272,10 @@ impl Sim {
             HeadToNode::Welcome { .. } | HeadToNode::Program { .. } | HeadToNode::End { .. } => Repeat::Later,
             HeadToNode::Place { .. } | HeadToNode::Run { .. } | HeadToNode::Relay { .. } => Repeat::AtOnce,
             HeadToNode::Admit { .. } => Repeat::AtOnce,
-            HeadToNode::Heartbeat { .. } | HeadToNode::Heard { .. } | HeadToNode::TooDeep { .. } => {
-                Repeat::Later
-            }
+            HeadToNode::Heartbeat { .. }
+            | HeadToNode::Heard { .. }
+            | HeadToNode::TooDeep { .. }
+            | HeadToNode::Claimed { .. } => Repeat::Later,
             HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };
         if !matches!(message, HeadToNode::Heartbeat { .. }) {

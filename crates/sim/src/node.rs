@@ -317,7 +317,8 @@ impl Sim {
     }
 
     fn node_redials(&mut self, node: usize) {
-        let delay = self.random.span(Duration::from_millis(1)..self.settings.node.heartbeat * 2);
+        let longest = self.settings.redial.unwrap_or(self.settings.node.heartbeat * 2);
+        let delay = self.random.span(Duration::from_millis(1)..longest);
         self.after(delay, Happening::NodeConnects { node });
     }
 

@@ -190,6 +190,7 @@ fn settings(random: &mut Random) -> Settings {
         _ => vec![micros(5, 500), micros(1_000, 40_000)],
     };
     Settings {
+        redial: None,
         head,
         client,
         node,

@@ -63,6 +63,7 @@ impl Sim {
             fork: Delay { least: ms(5), most: ms(5) },
             grace: Duration::from_secs(2),
             late: Duration::ZERO,
+            redial: Some(ms(1000)),
         };
         Sim::empty(None, settings, Tracing::Last)
     }

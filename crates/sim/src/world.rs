@@ -87,6 +87,8 @@ pub(crate) struct Settings {
     pub grace: Duration,
     /// Timers are late by up to this.
     pub late: Duration,
+    /// The longest time until a peer looks for its head again; none: longer than a head waits for it.
+    pub redial: Option<Duration>,
 }
 
 /// A machine that a step touched.

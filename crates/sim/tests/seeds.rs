@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const STEPS: u64 = 10_000;
 
 /// Seeds that failed once, and what they found.
-const KEPT: [(u64, &str); 9] = [
+const KEPT: [(u64, &str); 11] = [
     (700_203, "a group is refused, opened again and granted for ever"),
     (700_324, "a guest is charged the calls of an earlier one of its number"),
     (700_919, "a call of a pool ends with a lease that was given up without a word"),
@@ -16,6 +16,8 @@ const KEPT: [(u64, &str); 9] = [
     (1_004_611, "a group is withdrawn without a word while the head is lost, and granted for ever"),
     (1_005_350, "a node that goes meets a head, which grants there what it refuses, without end"),
     (1_006_291, "as 1004611, with a head that was started again"),
+    (2_003_758, "two living copies: a node reported to a later head and went on to serve the earlier one"),
+    (2_007_871, "two living copies: a later head kept alive what the earlier one took for ended"),
 ];
 
 fn setting(name: &str, default: u64) -> u64 {

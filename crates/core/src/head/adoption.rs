@@ -8,6 +8,10 @@ use super::{BEATS, Claim, Effect, Head, Lease, LeaseState};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToClient, HeadToNode, Held, Met, Placement};
 use paceline_proto::{ClientId, Death, LeaseId, NodeId};
+use std::time::Duration;
+
+/// A node looks for its head every two seconds at least, however short the heartbeat is.
+const MIN_REPORT_WAIT: Duration = Duration::from_secs(3);
 
 impl Head {
     /// A node has a lease that this head does not know. It counts until the node says that it is over (HD-3).
@@ -79,6 +83,7 @@ impl Head {
         self.holders.insert((client, lease));
         if state.is_somebodys() {
             self.hand_over(lease);
+            self.tell_claimed(lease, out);
         }
         self.count(lease);
         self.place_under(lease);
@@ -110,6 +115,7 @@ impl Head {
             self.holders.insert((id, lease));
             (entry.client, entry.state) = (id, LeaseState::Held { slot, since: now });
             self.hand_over(lease);
+            self.tell_claimed(lease, out);
             self.count(lease);
             self.place_under(lease);
         } else if state.is_none()
@@ -119,7 +125,7 @@ impl Head {
             && !self.has_reported(node, incarnation)
         {
             // Whoever claimed it first has it.
-            let until = now + self.config.heartbeat * BEATS;
+            let until = now + (self.config.heartbeat * BEATS).max(MIN_REPORT_WAIT);
             self.no_later_than(until);
             let claim = Claim { client: id, held, said: now, until, broken: false };
             if self.claims.insert(lease, claim).is_none() {
@@ -207,6 +213,15 @@ impl Head {
             self.dirty = true;
         }
         Some(claim)
+    }
+
+    /// Tell its node whose word keeps alive what must exist once under a lease of an earlier start: whoever has it obeys this
+    /// head, so no earlier one can give it another slot any more.
+    pub(super) fn tell_claimed(&self, id: LeaseId, out: &mut Vec<Effect>) {
+        let Lease { node, exclusive, .. } = self.leases[&id];
+        if exclusive.is_some() {
+            self.tell_node(node, HeadToNode::Claimed { lease: id }, out);
+        }
     }
 
     /// Put the lease on its client's list.

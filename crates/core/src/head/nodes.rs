@@ -39,7 +39,11 @@ impl Head {
                 self.tell_client(client, HeadToClient::Output { slot, stream, text }, out);
             }
             NodeToHead::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
-            NodeToHead::Heartbeat { beat } => self.tell_node(from, HeadToNode::Heartbeat { beat }, out),
+            NodeToHead::Heartbeat { beat } => {
+                self.tell_node(from, HeadToNode::Heartbeat { beat }, out);
+                // It says so only to a head that it obeys.
+                self.on_obeyed(now, from, out);
+            }
             NodeToHead::Blocked { lease, blocked, full } => {
                 self.on_blocked(from, lease, blocked);
                 self.on_full(from, full);
@@ -100,16 +104,20 @@ impl Head {
     ) {
         let foreign: Vec<&Placement> =
             placed.iter().filter(|placement| !self.leases.contains_key(&placement.lease)).collect();
+        let earlier = |placement: &&Placement| placement.epoch < self.config.epoch;
+        let earlier: BTreeSet<LeaseId> = placed.iter().filter(earlier).map(|it| it.lease).collect();
         let blocked: Vec<(LeaseId, bool)> = placed.iter().map(|it| (it.lease, it.blocked)).collect();
         let placed: BTreeMap<LeaseId, SlotId> = placed.iter().map(|it| (it.lease, it.slot)).collect();
         let believed = self.nodes[&id].leases.clone();
         for lease in believed {
             match (self.leases[&lease].state, placed.get(&lease)) {
                 (LeaseState::Placing, Some(&slot)) => self.on_placed(now, id, lease, slot, out),
-                (
-                    LeaseState::Held { .. } | LeaseState::Recalled { .. } | LeaseState::Unclaimed { .. },
-                    Some(_),
-                ) => {}
+                (LeaseState::Held { .. } | LeaseState::Recalled { .. }, Some(_)) => {
+                    if earlier.contains(&lease) {
+                        self.tell_claimed(lease, out);
+                    }
+                }
+                (LeaseState::Unclaimed { .. }, Some(_)) => {}
                 (LeaseState::Broken | LeaseState::Ending, Some(_)) => {
                     self.tell_node(id, HeadToNode::End { lease }, out)
                 }
@@ -119,12 +127,24 @@ impl Head {
         for placement in foreign {
             self.adopt(now, id, placement, met, out);
         }
-        self.on_works_reported(now, id, &placed, out);
-        self.fences_on_report(id, &placed);
-        self.refuse_claims(id, out);
+        self.nodes.get_mut(&id).expect("it has just joined").report = Some(placed);
+        if met.is_some_and(|met| met.cluster == self.config.cluster && met.epoch == self.config.epoch) {
+            self.on_obeyed(now, id, out);
+        }
         blocked.into_iter().for_each(|(lease, blocked)| self.on_blocked(id, lease, blocked));
         self.admit_again(id, out);
         self.look_at_actors();
+    }
+
+    /// The node obeys this head, and no earlier one any more: what it has reported holds (FE-5).
+    fn on_obeyed(&mut self, now: Tick, id: NodeId, out: &mut Vec<Effect>) {
+        let report = self.nodes.get_mut(&id).and_then(|node| node.report.take());
+        if let Some(placed) = report {
+            self.on_works_reported(now, id, &placed, out);
+            self.fences_on_report(id, &placed);
+            self.refuse_claims(id, out);
+            self.look_at_actors();
+        }
     }
 
     fn on_placed(&mut self, now: Tick, node: NodeId, id: LeaseId, slot: SlotId, out: &mut Vec<Effect>) {
@@ -290,6 +310,7 @@ impl Node {
             link: NodeLink::Up { heard: now },
             dismissed: false,
             full: false,
+            report: None,
         }
     }
 }

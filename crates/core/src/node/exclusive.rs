@@ -6,6 +6,9 @@
 //! * EX-2: what comes from the head later than that is not begun, nor is what still waits for a slot by then; and the head
 //!   hears of it, for the link may be as good as ever.
 //! * EX-3: the zygotes know the time, too, and kill what is there if this process stands still when it comes.
+//! * EX-4: signs of another head than the one that placed it count for an actor only once that says that its holder has
+//!   named the lease. Until then the holder may obey the earlier head, which gives it another slot when it has heard
+//!   nothing of this node for long enough.
 //!
 //! Where the head is a part of this process nothing of this is needed: neither goes on without the other.
 
@@ -38,8 +41,32 @@ impl Node {
     /// When what is under this lease has to have ended, as things stand; nothing if it may go on.
     fn ends_at(&self, lease: &Use) -> Option<Tick> {
         let once = lease.exclusive.is_some() || self.is_work(lease.lease);
-        let ends_at = || self.sign.map_or(Tick::ZERO, |sign| sign + self.head_lost());
+        let by_sign = || self.sign.map_or(Tick::ZERO, |sign| sign + self.head_lost());
+        let ends_at = || lease.ends_at.map_or_else(by_sign, |at| at.min(by_sign()));
         (once && !self.config.has_own_head).then(ends_at)
+    }
+
+    /// Another head is obeyed from now on (EX-4).
+    pub(super) fn exclusive_on_other_head(&mut self) {
+        let ends_at: Vec<(SlotId, Option<Tick>)> = (self.slots.iter())
+            .filter_map(|(&id, slot)| Some((id, slot.state.lease()?)))
+            .filter(|(_, lease)| lease.exclusive.is_some())
+            .map(|(id, lease)| (id, self.ends_at(&lease)))
+            .collect();
+        for (id, at) in ends_at {
+            let slot = self.slots.get_mut(&id).expect("just listed");
+            slot.state.lease_mut().expect("just listed").ends_at = at;
+        }
+    }
+
+    /// The holder of the lease obeys the head that is obeyed here (EX-4).
+    pub(super) fn on_claimed(&mut self, lease: LeaseId) {
+        let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
+        let mut held = self.slots.values_mut().filter_map(|slot| slot.state.lease_mut());
+        if let Some(held) = held.find(|held| held.lease == lease) {
+            (held.epoch, held.ends_at) = (epoch, None);
+            self.deadlines_changed = true;
+        }
     }
 
     fn is_over(&self, now: Tick, lease: &Use) -> bool {
@@ -48,7 +75,7 @@ impl Node {
 
     /// EX-1.
     pub(super) fn exclusive_on_time(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        if self.sign.is_some_and(|sign| now < sign + self.head_lost()) {
+        if self.exclusive_next().is_none_or(|at| now < at) {
             return;
         }
         if self.pending.iter().any(|pending| self.is_over(now, pending)) {

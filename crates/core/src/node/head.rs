@@ -23,14 +23,17 @@ impl Node {
             HeadToNode::Program { program, start } => self.on_program(now, program, start),
             HeadToNode::Place { lease, client, shape, holder, secret, devices, once, exclusive } => {
                 let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
-                let wanted = Use { lease, client, shape, holder, epoch, secret, devices, once, exclusive };
+                let ends_at = None;
+                let wanted =
+                    Use { lease, client, shape, holder, epoch, secret, devices, once, exclusive, ends_at };
                 self.on_lease(now, wanted, out);
             }
             HeadToNode::Run { lease, holder, shape, devices, name, start } => {
                 let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
                 let secret = LeaseSecret::default();
-                let (client, once, exclusive) = (holder, true, None);
-                let wanted = Use { lease, client, shape, holder, epoch, secret, devices, once, exclusive };
+                let (client, once, exclusive, ends_at) = (holder, true, None, None);
+                let wanted =
+                    Use { lease, client, shape, holder, epoch, secret, devices, once, exclusive, ends_at };
                 self.on_run(now, wanted, name, start, out);
             }
             HeadToNode::End { lease } => self.on_end(now, lease, out),
@@ -51,6 +54,7 @@ impl Node {
             HeadToNode::Admit { lease, host, secret, again } => {
                 self.on_admit(lease, host, secret, again, out)
             }
+            HeadToNode::Claimed { lease } => self.on_claimed(lease),
         }
     }
 
@@ -93,11 +97,19 @@ impl Node {
     fn on_welcome(&mut self, now: Tick, met: Met, timing: Timing, out: &mut Vec<Effect>) {
         let timing = timing.bounded();
         let HeadLink::Up { since, next_beat, obeyed } = &mut self.head else { return };
+        let since = *since;
         if self.met.is_some_and(|last| last.cluster == met.cluster && last.epoch > met.epoch) {
             return self.drop_head(out);
         }
-        *obeyed = true;
-        *next_beat = (*next_beat).min(now + timing.heartbeat);
+        let known = std::mem::replace(obeyed, true);
+        *next_beat = now + timing.heartbeat;
+        if !known {
+            // It tells the head that this node obeys it.
+            out.push(Effect::ToHead(NodeToHead::Heartbeat { beat: now.0 }));
+        }
+        if self.met != Some(met) {
+            self.exclusive_on_other_head();
+        }
         self.met = Some(met);
         if self.timing != timing {
             // ND-12.
@@ -106,7 +118,7 @@ impl Node {
             self.deadlines_changed = true;
         }
         // It answers what opened the link.
-        self.fresh = self.fresh.max(Some(*since));
+        self.fresh = self.fresh.max(Some(since));
         self.on_sign(self.opened);
     }
 
@@ -130,7 +142,7 @@ impl Node {
         if self.silent_at().is_some_and(|at| at <= now) {
             return self.drop_head(out);
         }
-        if let HeadLink::Up { next_beat, .. } = &mut self.head
+        if let HeadLink::Up { next_beat, obeyed: true, .. } = &mut self.head
             && *next_beat <= now
         {
             *next_beat = now + self.timing.heartbeat;
@@ -141,8 +153,8 @@ impl Node {
     /// When something is to be done about the head.
     pub(super) fn head_next(&self) -> Option<Tick> {
         let beat = match self.head {
-            HeadLink::Up { next_beat, .. } => Some(next_beat),
-            HeadLink::Down | HeadLink::Lost => None,
+            HeadLink::Up { next_beat, obeyed: true, .. } => Some(next_beat),
+            HeadLink::Up { obeyed: false, .. } | HeadLink::Down | HeadLink::Lost => None,
         };
         let lost = self.fresh.map(|fresh| fresh + self.head_lost());
         beat.into_iter().chain(lost).chain(self.silent_at()).min()

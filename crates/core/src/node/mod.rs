@@ -210,6 +210,8 @@ struct Use {
     once: bool,
     /// What is under it, if that must exist once.
     exclusive: Option<ExclusiveId>,
+    /// When that has to have ended, if the head that placed it is not obeyed any more (EX-4).
+    ends_at: Option<Tick>,
 }
 
 impl Node {

@@ -176,6 +176,15 @@ impl State {
             State::Generic | State::Warm { .. } | State::Ending { lease: None, .. } => None,
         }
     }
+
+    pub(super) fn lease_mut(&mut self) -> Option<&mut Use> {
+        match self {
+            State::Leased(lease)
+            | State::Detaching { lease, .. }
+            | State::Ending { lease: Some(lease), .. } => Some(lease),
+            State::Generic | State::Warm { .. } | State::Ending { lease: None, .. } => None,
+        }
+    }
 }
 
 /// What is said of a slot whose zygote died before it was forked.

@@ -90,7 +90,10 @@ impl Desk {
     }
 
     fn join(&mut self, node: NodeId, incarnation: u64, leases: &[(LeaseId, ClientId)]) -> Vec<Effect> {
-        self.handle(Desk::joining(node, incarnation, leases))
+        let mut out = self.handle(Desk::joining(node, incarnation, leases));
+        // It has heard the welcome.
+        out.extend(self.says(node, NodeToHead::Heartbeat { beat: 0 }));
+        out
     }
 
     fn joining(node: NodeId, incarnation: u64, leases: &[(LeaseId, ClientId)]) -> Event {

@@ -198,11 +198,9 @@ fn earlier_head_lost_holds_for_what_was_lost_under_it() {
     assert!(rebuilds(&bench.pass_beating(N2, seconds(4))), "FE-4");
 }
 
-#[test]
-fn earlier_head_lost_holds_for_a_node_that_has_not_heard_of_another() {
-    let mut bench = Bench::with(hastier);
-    bench.join_after(N2, Incarnation(1), 2, &[], Some(1));
-    let placement = Placement {
+/// The lease of the actor, as its node reports it.
+fn placement_once() -> Placement {
+    Placement {
         lease: lease(1),
         client: A,
         slot: SlotId(1),
@@ -212,20 +210,65 @@ fn earlier_head_lost_holds_for_a_node_that_has_not_heard_of_another() {
         holder: A,
         epoch: Epoch(1),
         exclusive: Some(EXCLUSIVE),
+    }
+}
+
+/// The first node comes from an earlier start of the head, and has not heard this one's welcome yet.
+fn joining(leases: Vec<Placement>) -> NodeToHead {
+    NodeToHead::Join {
+        node: N1,
+        incarnation: Incarnation(1),
+        name: "test".into(),
+        total: Resources::cpus(2),
+        leases,
+        met: Some(met(1)),
+        addresses: Vec::new(),
+        facts: Facts::default(),
+    }
+}
+
+#[test]
+fn report_of_a_node_that_may_obey_an_earlier_head_proves_nothing() {
+    for holds in [false, true] {
+        let (mut bench, _) = restarted(holds);
+        let out = bench.node_says(N1, joining(Vec::new()));
+        assert!(!rebuilds(&out) && !out.contains(&super::ended(A, 1, node_lost())), "FE-5: {out:?}");
+        let out = bench.node_says(N1, NodeToHead::Heartbeat { beat: 0 });
+        assert!(rebuilds(&out), "FE-2: {out:?}");
+        assert_eq!(out.contains(&super::ended(A, 1, node_lost())), holds, "HD-8: {out:?}");
+    }
+}
+
+#[test]
+fn node_hears_when_the_holder_of_an_actor_has_named_it() {
+    let claimed = Effect::ToNode(N1, HeadToNode::Claimed { lease: lease(1) });
+    let (mut bench, _) = restarted(true);
+    assert!(bench.node_says(N1, joining(vec![placement_once()])).contains(&claimed), "it came first");
+    // That may be lost with the link, and the node says that its lease is still of the earlier head.
+    bench.handle(Event::NodeDown(N1));
+    assert!(bench.node_says(N1, joining(vec![placement_once()])).contains(&claimed));
+    bench.handle(Event::NodeDown(N1));
+    let told = Placement { epoch: Epoch(2), ..placement_once() };
+    assert!(!bench.node_says(N1, joining(vec![told])).contains(&claimed), "once it knows that is enough");
+
+    let mut bench = Bench::with(|config| config.epoch = Epoch(2));
+    assert!(!bench.node_says(N1, joining(vec![placement_once()])).contains(&claimed), "nobody has named it");
+    let hello = ClientToHead::Hello {
+        client: A,
+        name: "a".into(),
+        leases: vec![held_once()],
+        met: Some(met(1)),
+        under: None,
+        beats: false,
     };
-    bench.node_says(
-        N1,
-        NodeToHead::Join {
-            node: N1,
-            incarnation: Incarnation(1),
-            name: "test".into(),
-            total: Resources::cpus(2),
-            leases: vec![placement],
-            met: Some(met(1)),
-            addresses: Vec::new(),
-            facts: Facts::default(),
-        },
-    );
+    assert!(bench.client_says(A, hello).contains(&claimed));
+}
+
+#[test]
+fn earlier_head_lost_holds_for_a_node_that_has_not_heard_of_another() {
+    let mut bench = Bench::with(hastier);
+    bench.join_after(N2, Incarnation(1), 2, &[], Some(1));
+    bench.node_says(N1, joining(vec![placement_once()]));
     let (name, leases) = ("a".into(), vec![held_once()]);
     let hello = ClientToHead::Hello { client: A, name, leases, met: Some(met(1)), under: None, beats: false };
     bench.client_says(A, hello);

@@ -189,7 +189,10 @@ impl Bench {
         let met = from.map(met);
         let facts = Facts::default();
         let join = NodeToHead::Join { node, incarnation, name, total, leases, met, addresses, facts };
-        self.node_says(node, join)
+        let mut out = self.node_says(node, join);
+        // It has heard the welcome.
+        out.extend(self.node_says(node, NodeToHead::Heartbeat { beat: 0 }));
+        out
     }
 
     fn placed(&mut self, node: NodeId, number: u64) -> Vec<Effect> {

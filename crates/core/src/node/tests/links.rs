@@ -113,7 +113,8 @@ fn an_earlier_start_of_the_head_is_not_obeyed() {
     assert_eq!(bench.place(7, A, one()), [], "whatever it says");
     bench.handle_only(Event::HeadUp);
     assert_eq!(bench.place(7, A, one()), [], "nobody has said who is there");
-    assert_eq!(bench.welcome(6), []);
+    assert_eq!(bench.welcome(6), [beat(bench.now)], "the head hears that it is obeyed");
+    assert_eq!(bench.welcome(6), [], "once is enough");
     assert_eq!(bench.place(7, A, one()), [bind(1, A, one()), placed(7, 1)]);
 }
 
@@ -121,7 +122,7 @@ fn an_earlier_start_of_the_head_is_not_obeyed() {
 fn a_head_that_is_silent_is_left_and_in_the_end_given_up() {
     let mut bench = Bench::ready(1);
     bench.place(7, A, one());
-    let beat = |seconds: u64| Effect::ToHead(NodeToHead::Heartbeat { beat: seconds * 1_000_000_000 });
+    let beat = |seconds: u64| beat(Tick::ZERO + Duration::from_secs(seconds));
     assert_eq!(bench.pass_alone(Duration::from_secs(5), false), [beat(2), beat(4)]);
     assert_eq!(bench.pass_alone(Duration::from_secs(1), false), [Effect::DropHead], "three heartbeats");
     // A beat that was answered long ago proves nothing about now, however late the answer comes.

@@ -53,7 +53,8 @@ impl Bench {
         let welcome = event == Event::HeadUp;
         let mut out = self.handle_only(event);
         if welcome {
-            out.extend(self.welcome(1));
+            let answer = self.welcome(1);
+            out.extend(answer.into_iter().filter(|effect| *effect != beat(self.now)));
         }
         out
     }
@@ -243,6 +244,10 @@ fn join(cpus: u64, leases: &[(u128, ClientId, u64)]) -> Effect {
         met: Some(Met { cluster: ClusterId(9), epoch: Epoch(1) }),
         facts: Facts::default(),
     })
+}
+
+fn beat(now: Tick) -> Effect {
+    Effect::ToHead(NodeToHead::Heartbeat { beat: now.0 })
 }
 
 fn millis(count: u64) -> Duration {

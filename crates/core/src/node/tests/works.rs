@@ -120,6 +120,28 @@ fn lease_that_waited_for_a_slot_for_too_long_is_refused() {
 }
 
 #[test]
+fn actor_of_an_earlier_head_ends_in_time_unless_its_holder_has_named_it() {
+    for named in [false, true] {
+        let mut bench = Bench::ready(2);
+        bench.place_once(7);
+        bench.place(8, A, one());
+        bench.pass(seconds(10));
+        bench.handle(Event::HeadDown);
+        bench.pass_alone(seconds(20), false);
+        bench.handle_only(Event::HeadUp);
+        bench.welcome(2);
+        if named {
+            bench.handle(Event::FromHead(HeadToNode::Claimed { lease: LeaseId(7) }));
+        }
+        assert!(!bench.pass(seconds(37)).contains(&kill(1)));
+        let effects = bench.pass(seconds(4));
+        assert_eq!(effects.contains(&kill(1)), !named, "EX-4: {effects:?}");
+        assert!(!bench.pass(seconds(100)).contains(&kill(2)), "what may exist twice goes on");
+        assert_eq!(bench.kill_at[&SlotId(1)] > bench.now, named, "EX-3");
+    }
+}
+
+#[test]
 fn actor_without_a_head_ends_in_time() {
     let mut bench = Bench::ready(1);
     bench.place_once(7);
