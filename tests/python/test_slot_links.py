@@ -93,7 +93,10 @@ SEND_TWO = """
     @pl.remote
     def send_two(client, path):
         pipe = os.open(path, os.O_RDWR)
-        for data in sockets_of(client):
+        sockets = list(sockets_of(client))
+        with open(path + ".sent", "w") as sent:
+            sent.write(str(len(sockets)))
+        for data in sockets:
             socket.send_fds(data, [b"P"], [pipe, pipe])
         os.close(pipe)
 
@@ -120,4 +123,5 @@ def test_second_descriptor_of_a_message_is_not_kept(paceline: Commands, tmp_path
     os.mkfifo(path)
     paceline.start("--cpus", "1")
     done = run_script(SOCKETS + SEND_TWO, args=[str(path)], env={"PACELINE_HOME": str(paceline.home)}).ok()
+    assert int((tmp_path / "pipe.sent").read_text()) > 0, "nothing was sent"
     assert done.stdout.endswith("left 0\n"), done.transcript()

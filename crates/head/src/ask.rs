@@ -25,8 +25,8 @@ pub trait Steward: Send {
 }
 
 /// The most questions that wait for answers of peers, over one link and in all.
-const MOST_OF_LINK: usize = 64;
-const MOST: usize = 512;
+const MAX_OPEN_QUESTIONS_PER_LINK: usize = 64;
+const MAX_OPEN_QUESTIONS: usize = 512;
 
 /// Where an answer goes.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -74,11 +74,13 @@ impl Gatherings {
     /// Returns why this question is not taken, if it is not (AK-3). So many more of its link wait for something else.
     pub(crate) fn refuse(&self, asker: Asker, waiting: usize) -> Option<String> {
         let own = self.open.values().filter(|gathering| gathering.asker.link == asker.link).count();
-        match (own + waiting >= MOST_OF_LINK, self.open.len() >= MOST) {
+        match (own + waiting >= MAX_OPEN_QUESTIONS_PER_LINK, self.open.len() >= MAX_OPEN_QUESTIONS) {
             (true, _) => Some(format!(
-                "{MOST_OF_LINK} questions of this program wait for their answers: ask again later"
+                "{MAX_OPEN_QUESTIONS_PER_LINK} questions of this program wait for their answers: ask again later"
             )),
-            (_, true) => Some(format!("{MOST} questions wait for their answers: ask again later")),
+            (_, true) => {
+                Some(format!("{MAX_OPEN_QUESTIONS} questions wait for their answers: ask again later"))
+            }
             (false, false) => None,
         }
     }

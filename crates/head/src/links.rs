@@ -57,6 +57,8 @@ pub(crate) type LinkId = u64;
 
 /// So many links that have not said whose they are may there be beyond the limit of a group (LK-8).
 const NAMELESS: usize = 16;
+/// So many groups without links are kept before they are looked through.
+const SPARE_GROUPS: usize = 64;
 /// Long messages take so many of these, and there are so many (LK-7).
 const UNIT: usize = 64 << 10;
 const UNITS: usize = 1024;
@@ -312,6 +314,7 @@ impl Links {
         if !again && group.links.iter().filter(is_client).count() >= most {
             return Some(format!("{whose} may have {most} links at a time ({setting} of the head)"));
         }
+        self.forget_groups(core);
         let group = self.groups.get_mut(&key)?;
         group.clients.insert(*client);
         if group.clients.len() > most {
@@ -326,8 +329,27 @@ impl Links {
         None
     }
 
+    /// Forgets groups without links whose clients the head has forgotten, once they are many: a client may come from another
+    /// address each time.
+    fn forget_groups(&mut self, core: &Head) {
+        if self.groups.len() > self.links.len() + SPARE_GROUPS {
+            self.groups.retain(|_, group| {
+                group.clients.retain(|client| core.knows_client(*client));
+                !group.links.is_empty() || !group.clients.is_empty()
+            });
+        }
+    }
+
     /// What an arrival means to the head, in order.
     pub(crate) fn on_arrival(&mut self, (id, message, _room): Arrival, core: &Head) -> Vec<Meaning> {
+        if let Some(client) = message.as_ref().ok().and_then(|message| self.usurped(id, message)) {
+            tracing::warn!(
+                link = id,
+                %client,
+                "link of a slot dropped reason=\"it says that it is somebody else\""
+            );
+            return events(self.drop_link(id, LinkEnd::Lost));
+        }
         let refusal = message.as_ref().ok().and_then(|message| self.refuse(id, message, core));
         let Some(link) = self.links.get(&id) else { return events(self.on_probed(id, message.err())) };
         if let Some(why) = refusal {
@@ -386,14 +408,6 @@ impl Links {
             Some(peer) if self.by_peer.get(&peer).is_some_and(|newer| *newer > id) => {
                 return self.drop_link(id, LinkEnd::Lost);
             }
-            Some(peer) if known.is_none() && self.is_usurper(id, peer) => {
-                tracing::warn!(
-                    link = id,
-                    ?peer,
-                    "link of a slot dropped reason=\"it says that it is somebody else\""
-                );
-                return self.drop_link(id, LinkEnd::Lost);
-            }
             Some(peer) if known.is_none() => {
                 events = self.introduce(id, peer);
                 Some(peer)
@@ -415,11 +429,12 @@ impl Links {
         events
     }
 
-    /// Returns whether a slot would take the place of a peer that is none (LK-4).
-    fn is_usurper(&self, id: LinkId, peer: Peer) -> bool {
-        let origin = |id| self.links.get(id).map(|link| link.origin);
-        let old = self.by_peer.get(&peer).and_then(origin);
-        origin(&id) == Some(Origin::Slot) && old == Some(Origin::Peer)
+    /// Returns the client that a slot says it is, though that is no slot: it is connected, or may come back (LK-4).
+    fn usurped(&self, id: LinkId, message: &ToHead) -> Option<ClientId> {
+        let Some(Peer::Client(client)) = Peer::introduced_by(message) else { return None };
+        let is_slot = self.links.get(&id).is_some_and(|link| link.origin == Origin::Slot);
+        let mut peers = self.groups.iter().filter(|((origin, _), _)| *origin == Origin::Peer);
+        (is_slot && peers.any(|(_, group)| group.clients.contains(&client))).then_some(client)
     }
 
     fn introduce(&mut self, id: LinkId, peer: Peer) -> Vec<Event> {

@@ -146,7 +146,8 @@ impl Service {
         let mut links = Links::new(sender, self.limits);
         let mut closing = None;
         // Nodes that end are heard out: there may be something for clients in it.
-        while self.superseded.is_none() && (closing.is_none() || links.has_nodes()) {
+        let is_late = |closing: Option<u64>| closing.is_some_and(|at| at <= clock::now());
+        while self.superseded.is_none() && (closing.is_none() || links.has_nodes() && !is_late(closing)) {
             tokio::select! {
                 // Requests first, or a flood of messages would keep the head from ending.
                 biased;

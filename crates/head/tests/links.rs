@@ -125,12 +125,17 @@ fn slot_that_asks_what_is_not_for_tasks_is_refused() {
 #[test]
 fn slot_that_says_it_is_somebody_else_is_dropped() {
     run(async |head| {
-        let (_client, mut to_client) = client(&head, A).await;
+        let (client_link, mut to_client) = client(&head, A).await;
         let (thief, mut to_thief) = slot(&head);
         thief.send(&hello(A), vec![]);
         assert!(to_thief.next().await.unwrap().is_none(), "LK-4");
         let quiet = tokio::time::timeout(Duration::from_millis(50), to_client.next()).await;
         assert!(quiet.is_err(), "the client keeps its link");
+        // Nor while the client is away: it may come back.
+        drop((client_link, to_client));
+        let (thief, mut to_thief) = slot(&head);
+        thief.send(&hello(A), vec![]);
+        assert!(to_thief.next().await.unwrap().is_none(), "LK-4");
         let (ours, theirs) = fds::pair().unwrap();
         head.accept_slot(theirs, ());
         let (node, mut to_node) = control::channel::<NodeToHead, HeadToNode>(ours).unwrap();

@@ -3,6 +3,7 @@
 //! Owns: who has how many ([`paceline_core::quota`] decides). Does not own: the links; each has its place along with it.
 //!
 //! * PL-1: a place is given back when its link is gone, and not before.
+//! * PL-3: a connection that has not proved its lease's secret takes no place of the client's: anybody may name a lease.
 //! * PL-2: a slot that has all its places keeps no other slot from anything; the next link is refused with the setting's name.
 
 use paceline_core::quota::Quota;
@@ -52,6 +53,8 @@ enum Whose {
 #[derive(Debug)]
 pub(crate) struct NoPlace(pub String);
 
+impl std::error::Error for NoPlace {}
+
 impl fmt::Display for NoPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -95,14 +98,24 @@ impl Places {
         let mut quotas = self.lock();
         match quotas.stores.take(client) {
             true => Ok(LinkPlace { of: self.clone(), whose: Whose::Store(client) }),
-            false => {
-                let most = quotas.stores.most();
-                Err(NoPlace(format!(
-                    "a client may have {most} links at a time to the stores of a node (max_store_links of the node)"
-                )))
-            }
+            false => Err(no_store_place(quotas.stores.most())),
         }
     }
+
+    /// Says whether there is one, for a link that has proved nothing yet: only those that have take one (PL-3).
+    pub(crate) fn check_store(&self, client: ClientId) -> Result<(), NoPlace> {
+        let quotas = self.lock();
+        match quotas.stores.count(&client) < quotas.stores.most() {
+            true => Ok(()),
+            false => Err(no_store_place(quotas.stores.most())),
+        }
+    }
+}
+
+fn no_store_place(most: usize) -> NoPlace {
+    NoPlace(format!(
+        "a client may have {most} links at a time to the stores of a node (max_store_links of the node)"
+    ))
 }
 
 impl Drop for LinkPlace {

@@ -12,6 +12,7 @@ use crate::slots::Slots;
 use crate::store;
 use crate::zygote::Zygote;
 use paceline_core::Tick;
+use paceline_core::admission::unproved::RELAY_LIMITS;
 use paceline_core::node::{Effect, Event, Node, Status, StoreOf};
 use paceline_core::objects;
 use paceline_net::clock;
@@ -61,6 +62,8 @@ pub(crate) struct Shell {
     places: Places,
     /// Connections to the stores here, and to other nodes by way of this one, that have proved nothing yet.
     unproved: UnprovedLinks,
+    /// The same, of those that are for other nodes.
+    relayed: UnprovedLinks,
     objects: Objects,
     /// Connections whose fate the core decides in this step.
     connections: BTreeMap<u64, (OwnedFd, Way)>,
@@ -101,6 +104,7 @@ impl Shell {
             options,
             openings: Openings::new(desk.clone()),
             unproved: UnprovedLinks::default(),
+            relayed: UnprovedLinks::new(RELAY_LIMITS),
             objects,
             desk,
             head: None,
@@ -230,23 +234,29 @@ impl Shell {
         match (of, &self.options.store) {
             (StoreOf::Here { client, secret }, Some(store)) => {
                 let desk = self.desk.clone();
-                let link_place = match self.places.of_store(client) {
+                let places = self.places.clone();
+                let link_place = match way.is_sealed() {
+                    true => places.check_store(client).map(|()| None),
+                    false => places.of_store(client).map(Some),
+                };
+                let link_place = match link_place {
                     Ok(place) => place,
                     Err(why) => return refuse_store((connection, way), client, &why),
                 };
+                // PL-3.
+                let proved = move || link_place.map_or_else(|| places.of_store(client), Ok);
                 let proof = match way.is_sealed().then(|| self.unproved.admit(&connection, lease)) {
                     Some(Ok(place)) => Some((secret, place)),
                     Some(Err(error)) => return not_admitted(&error),
                     None => None,
                 };
                 let shelf = self.objects.shelf();
-                store.serve(connection, client, proof, shelf, move || {
-                    drop(link_place);
+                store.serve(connection, client, proof, shelf, proved, move || {
                     let _ = desk.tell(News::StoreLeft);
                 });
             }
             (StoreOf::There(addresses), _) => {
-                pass_on(&self.unproved, connection, Kind::Store, lease, addresses);
+                pass_on(&self.relayed, connection, Kind::Store, lease, addresses);
             }
             (StoreOf::Here { .. }, None) | (StoreOf::Nobody, _) => opening::refuse_lease((connection, way)),
         }
@@ -255,34 +265,38 @@ impl Shell {
     /// A connection between the store of objects and that of a client has said which lease it is for.
     pub(crate) fn on_owner(&mut self, connection: OwnedFd, lease: LeaseId, way: Way) {
         let of = self.core.store_of(lease);
-        let place = match of {
-            StoreOf::Here { client, .. } => match self.places.of_store(client) {
-                Ok(place) => Some(place),
-                Err(why) => return refuse_store((connection, way), client, &why),
-            },
-            StoreOf::There(_) | StoreOf::Nobody => None,
-        };
         match of {
-            StoreOf::Here { client, .. } if !way.is_sealed() => {
-                self.objects.on_owner(connection.into(), client, place)
-            }
+            StoreOf::Here { client, .. } if !way.is_sealed() => match self.places.of_store(client) {
+                Ok(place) => self.objects.on_owner(connection.into(), client, Some(place)),
+                Err(why) => refuse_store((connection, way), client, &why),
+            },
             StoreOf::Here { client, secret } => {
-                let link_place = place;
+                let places = self.places.clone();
+                if let Err(why) = places.check_store(client) {
+                    return refuse_store((connection, way), client, &why);
+                }
                 let place = match self.unproved.admit(&connection, lease) {
                     Ok(place) => place,
                     Err(error) => return not_admitted(&error),
                 };
                 let desk = self.desk.clone();
-                tokio::task::spawn_blocking(move || match store::answer(connection, Some((secret, place))) {
-                    Ok(secured) => {
+                let proved = move || {
+                    let secured = store::answer(connection, Some((secret, place)))?;
+                    // PL-3.
+                    Ok((secured, places.of_store(client).map_err(io::Error::other)?))
+                };
+                tokio::task::spawn_blocking(move || match proved() {
+                    Ok((secured, link_place)) => {
                         let _ = paceline_net::tcp::notice_silence(&secured.socket, HEARTBEAT);
-                        let _ = desk.tell(News::Owner(secured, client, link_place));
+                        let _ = desk.tell(News::Owner(secured, client, Some(link_place)));
                     }
-                    Err(error) => tracing::info!(%error, %client, "the store of a client was not let in"),
+                    Err::<_, io::Error>(error) => {
+                        tracing::info!(%error, %client, "the store of a client was not let in")
+                    }
                 });
             }
             StoreOf::There(addresses) => {
-                pass_on(&self.unproved, connection, Kind::Objects, lease, addresses);
+                pass_on(&self.relayed, connection, Kind::Objects, lease, addresses);
             }
             StoreOf::Nobody => opening::refuse_lease((connection, way)),
         }
@@ -484,7 +498,7 @@ impl Shell {
             Effect::Confine { slot, limit } => self.slots.confine(slot, limit),
             Effect::Relay { connection, lease, addresses } => {
                 if let Some((client, _)) = self.connections.remove(&connection) {
-                    match self.unproved.admit(&client, lease) {
+                    match self.relayed.admit(&client, lease) {
                         Ok(place) => relay::pass_on(client, Kind::Relayed, lease, addresses, place),
                         Err(error) => not_admitted(&error),
                     }

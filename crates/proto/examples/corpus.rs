@@ -300,7 +300,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         HeadToNode::TooDeep { lease },
         HeadToNode::Heartbeat { beat: 7 },
         HeadToNode::Heard { lease },
-        HeadToNode::Claimed { lease },
+        HeadToNode::HolderConfirmed { lease },
         HeadToNode::Ask { number: 4, question: NodeQuestion::Status },
         HeadToNode::Ask { number: 5, question: NodeQuestion::ProgramLog { name: "train".into(), lines: 9 } },
         HeadToNode::Run {

@@ -290,7 +290,7 @@ pub enum HeadToNode {
     Admit { lease: LeaseId, host: LeaseId, secret: LeaseSecret, again: bool },
     /// The holder of this lease, which an earlier start of the head placed, has named it to this one: from now on the signs
     /// of this head keep alive what runs under it.
-    Claimed { lease: LeaseId },
+    HolderConfirmed { lease: LeaseId },
 }
 
 /// A start of the head whose word counted: leases are from it, and an earlier one of the same cluster is no head any

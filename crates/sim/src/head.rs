@@ -275,7 +275,7 @@ impl Sim {
             HeadToNode::Heartbeat { .. }
             | HeadToNode::Heard { .. }
             | HeadToNode::TooDeep { .. }
-            | HeadToNode::Claimed { .. } => Repeat::Later,
+            | HeadToNode::HolderConfirmed { .. } => Repeat::Later,
             HeadToNode::Bye | HeadToNode::Ask { .. } => Repeat::Never,
         };
         if !matches!(message, HeadToNode::Heartbeat { .. }) {

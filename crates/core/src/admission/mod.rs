@@ -195,6 +195,10 @@ impl Admission {
         if self.connections.last_key_value().is_some_and(|(last, _)| *last >= id) {
             return;
         }
+        if self.trusted.get(&source).is_some_and(|since| now.since(*since) >= TRUST_DURATION) {
+            // Nothing ticks while there are no connections.
+            self.trusted.remove(&source);
+        }
         while let Some(victim) = self.victim_for(source) {
             effects.push(Effect::Close { connection: victim, reason: CloseReason::Evicted });
             self.remove(now, victim, effects);
@@ -213,15 +217,19 @@ impl Admission {
         if own >= MAX_CONNECTIONS_PER_SOURCE {
             return self.worst(|one| one == source);
         }
-        let is_unknown = |one: Source| one != Source::Unix && !self.trusted.contains_key(&one);
+        let is_tcp = |one: Source| one != Source::Unix;
+        let is_unknown = |one: Source| is_tcp(one) && !self.trusted.contains_key(&one);
         if !self.trusted.contains_key(&source) {
-            let full = self.count(is_unknown) >= MAX_CONNECTIONS - RESERVED_CONNECTIONS;
-            return full.then(|| self.worst(is_unknown)).flatten();
+            if self.count(is_unknown) >= MAX_CONNECTIONS - RESERVED_CONNECTIONS {
+                return self.worst(is_unknown);
+            }
+            let full = self.count(is_tcp) >= MAX_CONNECTIONS;
+            return full.then(|| self.worst(is_tcp)).flatten();
         }
-        if self.count(|one| one != Source::Unix) < MAX_CONNECTIONS {
+        if self.count(is_tcp) < MAX_CONNECTIONS {
             return None;
         }
-        self.worst(is_unknown).or_else(|| self.worst(|one| one != Source::Unix))
+        self.worst(is_unknown).or_else(|| self.worst(is_tcp))
     }
 
     fn count(&self, of: impl Fn(Source) -> bool) -> usize {

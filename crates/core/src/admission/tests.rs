@@ -319,13 +319,49 @@ fn source_of_an_address_is_one_machine() {
 }
 
 #[test]
+fn unknown_source_at_a_port_full_of_trusted_ones_keeps_the_bound() {
+    let mut bench = Bench::default();
+    let trusted: Vec<Source> = (0..2).map(stranger).collect();
+    for source in &trusted {
+        let connection = bench.arrive_headed(*source);
+        bench.handle(Event::Authenticated { connection });
+    }
+    for source in trusted.iter().cycle().take(2 * MAX_CONNECTIONS_PER_SOURCE) {
+        bench.arrive(*source);
+    }
+    assert_eq!(bench.admission.connections.len(), MAX_CONNECTIONS);
+    for number in 10..500 {
+        bench.arrive(stranger(number));
+        assert_eq!(bench.admission.connections.len(), MAX_CONNECTIONS, "AD-1");
+    }
+    let kept = bench.admission.connections.values().filter(|one| trusted.contains(&one.source)).count();
+    assert_eq!(kept, RESERVED_CONNECTIONS, "AD-4");
+}
+
+#[test]
+fn source_that_authenticated_long_ago_is_a_stranger_again() {
+    let mut bench = Bench::default();
+    let connection = bench.arrive_headed(HOLDER);
+    bench.handle(Event::Authenticated { connection });
+    bench.now = bench.now + TRUST_DURATION;
+    bench.arrive(HOLDER);
+    assert!(!bench.admission.is_trusted(HOLDER), "no tick has come in between");
+}
+
+#[test]
 fn admission_random_events_break_nothing() {
     for seed in 0..40 {
         let mut random = Random::new(seed);
         let mut bench = Bench::default();
         let sources = random.within(1..400);
+        // A port fills up if connections come faster than they time out.
+        let pause = if seed % 2 == 0 { 20_000 } else { 2_000 };
+        for number in 0..seed % 20 {
+            let connection = bench.arrive_headed(stranger(number));
+            bench.handle(Event::Authenticated { connection });
+        }
         for _ in 0..1500 {
-            bench.now = bench.now + Duration::from_micros(random.below(20_000));
+            bench.now = bench.now + Duration::from_micros(random.below(pause));
             let connection = ConnectionId(bench.numbers.saturating_sub(random.below(300)));
             match random.below(12) {
                 0..5 => {

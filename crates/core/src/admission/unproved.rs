@@ -20,8 +20,11 @@ pub struct Limits {
     pub in_all: usize,
 }
 
-/// The bounds of a node, for its stores and for what it relays, and of a slot.
+/// The bounds of a node, for its stores, and of a slot.
 pub const LIMITS: Limits = Limits { per_lease: 8, in_all: 64 };
+/// The bounds of what a node relays. These cost no thread, they count as unproved for a while after they have proved the
+/// secret to the other node, and a client may reach all its leases through one node.
+pub const RELAY_LIMITS: Limits = Limits { per_lease: 8, in_all: 1024 };
 
 #[derive(Clone, Copy, Debug)]
 struct Connection {

@@ -7,10 +7,11 @@
 use super::{BEATS, Claim, Effect, Head, Lease, LeaseState};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToClient, HeadToNode, Held, Met, Placement};
-use paceline_proto::{ClientId, Death, LeaseId, NodeId};
+use paceline_proto::{ClientId, Death, LeaseId, NodeId, SlotId};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A node looks for its head every two seconds at least, however short the heartbeat is.
+/// A node pauses for up to two seconds between two attempts to reach its head, however short the heartbeat is.
 const MIN_REPORT_WAIT: Duration = Duration::from_secs(3);
 
 impl Head {
@@ -83,7 +84,7 @@ impl Head {
         self.holders.insert((client, lease));
         if state.is_somebodys() {
             self.hand_over(lease);
-            self.tell_claimed(lease, out);
+            self.tell_holder_confirmed(lease, out);
         }
         self.count(lease);
         self.place_under(lease);
@@ -115,14 +116,14 @@ impl Head {
             self.holders.insert((id, lease));
             (entry.client, entry.state) = (id, LeaseState::Held { slot, since: now });
             self.hand_over(lease);
-            self.tell_claimed(lease, out);
+            self.tell_holder_confirmed(lease, out);
             self.count(lease);
             self.place_under(lease);
         } else if state.is_none()
             && claimed.is_none()
             && self.clients[&id].claimed.values().sum::<usize>() < self.config.max_claimed_leases
             && self.is_earlier(met)
-            && !self.has_reported(node, incarnation)
+            && !self.has_confirmed_report(node, incarnation)
         {
             // Whoever claimed it first has it.
             let until = now + (self.config.heartbeat * BEATS).max(MIN_REPORT_WAIT);
@@ -152,9 +153,22 @@ impl Head {
     }
 
     /// The node has reported: what was claimed on it and is not there is over.
-    pub(super) fn refuse_claims(&mut self, node: NodeId, out: &mut Vec<Effect>) {
+    pub(super) fn refuse_claims(
+        &mut self,
+        node: NodeId,
+        placed: &BTreeMap<LeaseId, SlotId>,
+        out: &mut Vec<Effect>,
+    ) {
         let incarnation = self.nodes[&node].incarnation;
-        self.refuse(|claim| claim.held.node == node && claim.held.incarnation <= incarnation, out);
+        let is_refused = |claim: &Claim| claim.held.node == node && claim.held.incarnation <= incarnation;
+        let there = |claim: &&Claim| is_refused(claim) && placed.contains_key(&claim.held.lease);
+        for claim in
+            self.claims.values().filter(there).map(|claim| (claim.held, claim.said)).collect::<Vec<_>>()
+        {
+            // The head does not want it, and the node is still to end it.
+            self.fence_lost(claim.0, claim.1);
+        }
+        self.refuse(is_refused, out);
     }
 
     pub(super) fn give_up_claims(&mut self, now: Tick, out: &mut Vec<Effect>) {
@@ -215,12 +229,12 @@ impl Head {
         Some(claim)
     }
 
-    /// Tell its node whose word keeps alive what must exist once under a lease of an earlier start: whoever has it obeys this
-    /// head, so no earlier one can give it another slot any more.
-    pub(super) fn tell_claimed(&self, id: LeaseId, out: &mut Vec<Effect>) {
+    /// Tells the node that the holder of an actor's lease, which an earlier start of the head placed, obeys this head. From now
+    /// on this head's heartbeats keep the actor alive: no earlier head can give its holder another slot any more.
+    pub(super) fn tell_holder_confirmed(&self, id: LeaseId, out: &mut Vec<Effect>) {
         let Lease { node, exclusive, .. } = self.leases[&id];
         if exclusive.is_some() {
-            self.tell_node(node, HeadToNode::Claimed { lease: id }, out);
+            self.tell_node(node, HeadToNode::HolderConfirmed { lease: id }, out);
         }
     }
 

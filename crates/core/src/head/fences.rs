@@ -99,14 +99,16 @@ impl Head {
         }
         let Held { lease, node, incarnation, .. } = lost;
         let known = self.leases.contains_key(&lease) || self.fences.closed.contains_key(&lease);
-        if !known && !self.claims.contains_key(&lease) && !self.has_reported(node, incarnation) {
+        if !known && !self.claims.contains_key(&lease) && !self.has_confirmed_report(node, incarnation) {
             self.fence_lost(lost, now);
         }
     }
 
     /// Returns whether this start of a node, or a later one, has said what it has, and obeys this head (FE-5).
-    pub(super) fn has_reported(&self, node: NodeId, incarnation: Incarnation) -> bool {
-        self.nodes.get(&node).is_some_and(|node| node.incarnation >= incarnation && node.report.is_none())
+    pub(super) fn has_confirmed_report(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.nodes
+            .get(&node)
+            .is_some_and(|node| node.incarnation >= incarnation && node.unconfirmed_report.is_none())
     }
 
     /// What the lease would be for, if that must exist once.
@@ -189,7 +191,9 @@ impl Head {
     /// The node is here again, and has these (FE-2).
     pub(super) fn fences_on_report(&mut self, node: NodeId, placed: &BTreeMap<LeaseId, SlotId>) {
         let proven = |lease: &LeaseId, fence: &Fence| {
-            fence.node == node && self.has_reported(node, fence.incarnation) && !placed.contains_key(lease)
+            fence.node == node
+                && self.has_confirmed_report(node, fence.incarnation)
+                && !placed.contains_key(lease)
         };
         let gone = self.fences.closed.iter().filter(|(lease, fence)| proven(lease, fence));
         for lease in gone.map(|(&lease, _)| lease).collect::<Vec<_>>() {

@@ -329,7 +329,7 @@ struct Node {
     /// So many tasks wait for others that the next one has to get on by itself.
     full: bool,
     /// What its last report has, until the node is known to obey this head (FE-5).
-    report: Option<BTreeMap<LeaseId, SlotId>>,
+    unconfirmed_report: Option<BTreeMap<LeaseId, SlotId>>,
 }
 
 /// A node that is gone, and until when it is counted on when a request is judged impossible.

@@ -41,7 +41,7 @@ impl Head {
             NodeToHead::ProgramFailed { program, why } => self.on_program_failed(program, &why, out),
             NodeToHead::Heartbeat { beat } => {
                 self.tell_node(from, HeadToNode::Heartbeat { beat }, out);
-                // It says so only to a head that it obeys.
+                // A node beats only to the head that it obeys.
                 self.on_obeyed(now, from, out);
             }
             NodeToHead::Blocked { lease, blocked, full } => {
@@ -114,7 +114,7 @@ impl Head {
                 (LeaseState::Placing, Some(&slot)) => self.on_placed(now, id, lease, slot, out),
                 (LeaseState::Held { .. } | LeaseState::Recalled { .. }, Some(_)) => {
                     if earlier.contains(&lease) {
-                        self.tell_claimed(lease, out);
+                        self.tell_holder_confirmed(lease, out);
                     }
                 }
                 (LeaseState::Unclaimed { .. }, Some(_)) => {}
@@ -127,7 +127,7 @@ impl Head {
         for placement in foreign {
             self.adopt(now, id, placement, met, out);
         }
-        self.nodes.get_mut(&id).expect("it has just joined").report = Some(placed);
+        self.nodes.get_mut(&id).expect("it has just joined").unconfirmed_report = Some(placed);
         if met.is_some_and(|met| met.cluster == self.config.cluster && met.epoch == self.config.epoch) {
             self.on_obeyed(now, id, out);
         }
@@ -138,11 +138,11 @@ impl Head {
 
     /// The node obeys this head, and no earlier one any more: what it has reported holds (FE-5).
     fn on_obeyed(&mut self, now: Tick, id: NodeId, out: &mut Vec<Effect>) {
-        let report = self.nodes.get_mut(&id).and_then(|node| node.report.take());
+        let report = self.nodes.get_mut(&id).and_then(|node| node.unconfirmed_report.take());
         if let Some(placed) = report {
             self.on_works_reported(now, id, &placed, out);
             self.fences_on_report(id, &placed);
-            self.refuse_claims(id, out);
+            self.refuse_claims(id, &placed, out);
             self.look_at_actors();
         }
     }
@@ -310,7 +310,7 @@ impl Node {
             link: NodeLink::Up { heard: now },
             dismissed: false,
             full: false,
-            report: None,
+            unconfirmed_report: None,
         }
     }
 }

@@ -6,9 +6,9 @@
 //! * EX-2: what comes from the head later than that is not begun, nor is what still waits for a slot by then; and the head
 //!   hears of it, for the link may be as good as ever.
 //! * EX-3: the zygotes know the time, too, and kill what is there if this process stands still when it comes.
-//! * EX-4: signs of another head than the one that placed it count for an actor only once that says that its holder has
-//!   named the lease. Until then the holder may obey the earlier head, which gives it another slot when it has heard
-//!   nothing of this node for long enough.
+//! * EX-4: when a later head is obeyed, the deadlines of actors stay where the earlier one's last sign put them, until the later
+//!   head confirms that the holder of the lease obeys it, too. Until then the holder may obey the earlier head, which
+//!   gives it another slot when it has heard nothing of this node for long enough.
 //!
 //! Where the head is a part of this process nothing of this is needed: neither goes on without the other.
 
@@ -47,7 +47,7 @@ impl Node {
     }
 
     /// Another head is obeyed from now on (EX-4).
-    pub(super) fn exclusive_on_other_head(&mut self) {
+    pub(super) fn freeze_exclusive_deadlines(&mut self) {
         let ends_at: Vec<(SlotId, Option<Tick>)> = (self.slots.iter())
             .filter_map(|(&id, slot)| Some((id, slot.state.lease()?)))
             .filter(|(_, lease)| lease.exclusive.is_some())
@@ -60,7 +60,7 @@ impl Node {
     }
 
     /// The holder of the lease obeys the head that is obeyed here (EX-4).
-    pub(super) fn on_claimed(&mut self, lease: LeaseId) {
+    pub(super) fn on_holder_confirmed(&mut self, lease: LeaseId) {
         let epoch = self.met.map(|met| met.epoch).unwrap_or_default();
         let mut held = self.slots.values_mut().filter_map(|slot| slot.state.lease_mut());
         if let Some(held) = held.find(|held| held.lease == lease) {

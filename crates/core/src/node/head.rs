@@ -54,7 +54,7 @@ impl Node {
             HeadToNode::Admit { lease, host, secret, again } => {
                 self.on_admit(lease, host, secret, again, out)
             }
-            HeadToNode::Claimed { lease } => self.on_claimed(lease),
+            HeadToNode::HolderConfirmed { lease } => self.on_holder_confirmed(lease),
         }
     }
 
@@ -108,7 +108,7 @@ impl Node {
             out.push(Effect::ToHead(NodeToHead::Heartbeat { beat: now.0 }));
         }
         if self.met != Some(met) {
-            self.exclusive_on_other_head();
+            self.freeze_exclusive_deadlines();
         }
         self.met = Some(met);
         if self.timing != timing {

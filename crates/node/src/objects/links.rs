@@ -150,8 +150,8 @@ impl Shell {
 }
 
 /// So many messages of one link may wait to be handled, and so many bytes for one that does not read (OS-5).
-const MOST_WAITING: usize = 64;
-const ENOUGH: usize = 1 << 20;
+const MAX_WAITING_MESSAGES: usize = 64;
+const MAX_QUEUED_BYTES: usize = 1 << 20;
 
 async fn listen<M: Carries, Out: Carries>(
     link: LinkId,
@@ -161,7 +161,7 @@ async fn listen<M: Carries, Out: Carries>(
     news: mpsc::WeakUnboundedSender<News>,
     tell: fn(LinkId, M, Vec<OwnedFd>, OwnedSemaphorePermit) -> News,
 ) {
-    let waiting = Arc::new(Semaphore::new(MOST_WAITING));
+    let waiting = Arc::new(Semaphore::new(MAX_WAITING_MESSAGES));
     loop {
         let (message, descriptors) = match receiver.next().await {
             Ok(Some(received)) => received,
@@ -172,7 +172,7 @@ async fn listen<M: Carries, Out: Carries>(
             }
         };
         if let Some(flow) = &flow {
-            flow.drained_to(ENOUGH).await;
+            flow.drained_to(MAX_QUEUED_BYTES).await;
         }
         let Ok(permit) = waiting.clone().acquire_owned().await else { return };
         let Some(news) = news.upgrade() else { return };

@@ -3,6 +3,7 @@
 use super::cache::{Coming, Leaving};
 use super::{Shared, unpack};
 use crate::objects::Shelf;
+use crate::places::{LinkPlace, NoPlace};
 use paceline_net::secure::{Secured, UnprovedLink, answer_data};
 use paceline_net::store::{Incoming, Outgoing, Shelves, serve as serve_link};
 use paceline_proto::store::{Failure, Name, Space};
@@ -21,14 +22,15 @@ const STACK: usize = 1 << 20;
 pub(super) fn serve(
     shared: Arc<Shared>,
     connection: OwnedFd,
-    client: ClientId,
-    proof: Option<(LeaseSecret, UnprovedLink)>,
+    (client, proof): (ClientId, Option<(LeaseSecret, UnprovedLink)>),
     shelf: Shelf,
+    take_place: impl FnOnce() -> Result<LinkPlace, NoPlace> + Send + 'static,
     closed: impl FnOnce() + Send + 'static,
 ) {
     let thread = std::thread::Builder::new().name("paceline-store".into()).stack_size(STACK);
     let started = thread.spawn(move || {
         let ended = answer(connection, proof).and_then(|secured| {
+            let _place = take_place().map_err(io::Error::other)?;
             let Some(number) = begin(&shared, &secured, client)? else { return Ok(()) };
             let mut shelves = OfClient { shared: shared.clone(), client, shelf };
             let going = serve_link(secured, &mut shelves);

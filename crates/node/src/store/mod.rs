@@ -18,6 +18,7 @@ mod unpack;
 pub(crate) use links::answer;
 
 use crate::objects::Shelf;
+use crate::places::{LinkPlace, NoPlace};
 use cache::Cache;
 use left::{Going, Left};
 use paceline_net::secure::UnprovedLink;
@@ -95,9 +96,11 @@ impl Store {
         client: ClientId,
         proof: Option<(LeaseSecret, UnprovedLink)>,
         shelf: Shelf,
+        take_place: impl FnOnce() -> Result<LinkPlace, NoPlace> + Send + 'static,
         closed: impl FnOnce() + Send + 'static,
     ) {
-        links::serve(self.shared.clone(), connection, client, proof, shelf, closed);
+        let (shared, wish) = (self.shared.clone(), (client, proof));
+        links::serve(shared, connection, wish, shelf, take_place, closed);
     }
 
     /// Whether some client has no link any more, so that [`Store::tidy`] should be called now and then.

@@ -209,7 +209,7 @@ fn from_head(input: &mut Input<'_>) -> HeadToNode {
             name: input.name(),
             start: Vec::new(),
         },
-        228..=235 => HeadToNode::Claimed { lease: input.lease() },
+        228..=235 => HeadToNode::HolderConfirmed { lease: input.lease() },
         _ => HeadToNode::Admit {
             lease: input.lease(),
             host: input.lease(),

@@ -32,6 +32,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// So many actors that are gone are remembered, so that those who ask for them hear why at once.
 const GONE_KEPT: usize = 4096;
+/// So many bytes of the reason why an actor is gone are kept by its name; nobody is charged for them.
+const MAX_GONE_REASON: usize = 1024;
 /// And of those that are not too many, so many bytes of reasons.
 const GONE_BYTES: usize = 16 << 20;
 /// The most bytes that an actor may have to be known by.
@@ -464,7 +466,8 @@ impl Actors {
         self.charges.get(&client).copied().unwrap_or(0)
     }
 
-    fn remember_name(&mut self, name: String, why: String) {
+    fn remember_name(&mut self, name: String, mut why: String) {
+        why.truncate(why.floor_char_boundary(MAX_GONE_REASON));
         if self.gone_names.insert(name.clone(), why).is_none() {
             self.gone_names_order.push_back(name);
         }

@@ -241,7 +241,7 @@ fn report_of_a_node_that_may_obey_an_earlier_head_proves_nothing() {
 
 #[test]
 fn node_hears_when_the_holder_of_an_actor_has_named_it() {
-    let claimed = Effect::ToNode(N1, HeadToNode::Claimed { lease: lease(1) });
+    let claimed = Effect::ToNode(N1, HeadToNode::HolderConfirmed { lease: lease(1) });
     let (mut bench, _) = restarted(true);
     assert!(bench.node_says(N1, joining(vec![placement_once()])).contains(&claimed), "it came first");
     // That may be lost with the link, and the node says that its lease is still of the earlier head.

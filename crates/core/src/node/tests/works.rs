@@ -131,7 +131,7 @@ fn actor_of_an_earlier_head_ends_in_time_unless_its_holder_has_named_it() {
         bench.handle_only(Event::HeadUp);
         bench.welcome(2);
         if named {
-            bench.handle(Event::FromHead(HeadToNode::Claimed { lease: LeaseId(7) }));
+            bench.handle(Event::FromHead(HeadToNode::HolderConfirmed { lease: LeaseId(7) }));
         }
         assert!(!bench.pass(seconds(37)).contains(&kill(1)));
         let effects = bench.pass(seconds(4));
