@@ -467,7 +467,8 @@ impl Actors {
     }
 
     fn remember_name(&mut self, name: String, mut why: String) {
-        why.truncate(why.floor_char_boundary(MAX_GONE_REASON));
+        let end = (0..=MAX_GONE_REASON.min(why.len())).rev().find(|at| why.is_char_boundary(*at));
+        why.truncate(end.unwrap_or_default());
         if self.gone_names.insert(name.clone(), why).is_none() {
             self.gone_names_order.push_back(name);
         }
