@@ -103,7 +103,7 @@ def main() -> None:
 
     with pl.connect() as cluster:
         session = cluster._connected()
-        pool = session.pool(1, eager=True, once=True, identity=identity, outlives_nodes=True, **pool_options)
+        pool = session.pool(1, eager=True, once=True, identity=identity, owner_program=PREFIX + name, **pool_options)
         pool.prepare(payload, shown, args, kwargs)
         try:
             pool.host(identity, name=name, about=about, program=PREFIX + name)

@@ -214,6 +214,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         ClientToHead::Lost {
             lease: Held { lease, node, incarnation: Incarnation(1), shape, exclusive: Some(ExclusiveId(7)) }
         },
+        ClientToHead::OwnedByProgram { exclusive: ExclusiveId(7), program: "actor.learner".into() },
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2), timing: timing() },
         HeadToClient::Granted {
             lease,

@@ -91,6 +91,9 @@ pub enum ClientToHead {
     /// This lease was given back, or lost with its node, and nobody has told the client that what was under it has ended.
     /// Said again on each link, before the `Want` for another, because a head that has started anew does not know.
     Lost { lease: Held },
+    /// A submitted program of this name owns what is called so. Said before the `Want` for its slot, because an earlier run of the
+    /// program may have had one, of which nobody may be left to tell a head that has started anew.
+    OwnedByProgram { exclusive: ExclusiveId, program: String },
 }
 
 /// Why an actor is no more.

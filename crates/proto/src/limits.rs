@@ -258,6 +258,7 @@ impl Bounded for ClientToHead {
                 over.iter().try_for_each(gone)
             }
             ClientToHead::Find { name: called, .. } => name("name of an actor", called),
+            ClientToHead::OwnedByProgram { program, .. } => name("program of an actor", program),
             ClientToHead::Near { nodes, .. } => within("preferred nodes", nodes.len(), MOST_PREFERRED),
             ClientToHead::Want { .. }
             | ClientToHead::Release { .. }

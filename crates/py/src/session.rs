@@ -268,7 +268,7 @@ impl Session {
         Ok(Group::new(self.inner.clone(), self.inner.open_group(size, needs, self.own_program(env)?, rule)))
     }
 
-    #[pyo3(signature = (size, *, eager, once=false, identity=None, restarts=None, outlives_nodes=false, calls_per_slot=None, history=256_000_000, cpus, gpus, memory, resources, placement, env=vec![]))]
+    #[pyo3(signature = (size, *, eager, once=false, identity=None, restarts=None, owner_program=None, calls_per_slot=None, history=256_000_000, cpus, gpus, memory, resources, placement, env=vec![]))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords on the other side")]
     fn pool(
         &self,
@@ -277,7 +277,7 @@ impl Session {
         once: bool,
         identity: Option<&[u8]>,
         restarts: Option<u32>,
-        outlives_nodes: bool,
+        owner_program: Option<String>,
         calls_per_slot: Option<u32>,
         history: usize,
         cpus: f64,
@@ -302,7 +302,7 @@ impl Session {
             once,
             exclusive,
             restarts,
-            outlives_nodes,
+            owner_program,
             calls_per_slot,
             history,
             needs,

@@ -254,6 +254,7 @@ impl Sim {
             ClientToHead::Placement { .. } | ClientToHead::Named { .. } => Repeat::Later,
             ClientToHead::Want { .. }
             | ClientToHead::Lost { .. }
+            | ClientToHead::OwnedByProgram { .. }
             | ClientToHead::Near { .. }
             | ClientToHead::Under { .. }
             | ClientToHead::Standing { .. } => Repeat::AtOnce,

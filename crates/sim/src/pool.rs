@@ -83,7 +83,7 @@ impl Sim {
                 once,
                 exclusive: None,
                 restarts: self.random.pick(&[None, None, Some(0), Some(2)]),
-                outlives_nodes: self.random.percent(30),
+                owner_program: self.random.percent(30).then(|| "owner".into()),
                 calls_per_slot: self.random.pick(&[None, None, None, Some(1), Some(7)]),
                 history: 1 << 20,
                 needs: self.random.pick(&[Resources::default(), Resources::default(), Resources::cpus(1)]),

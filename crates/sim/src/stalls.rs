@@ -239,7 +239,7 @@ impl Sim {
             once: true,
             exclusive: None,
             restarts: None,
-            outlives_nodes: false,
+            owner_program: None,
             calls_per_slot: None,
             history: 1 << 20,
             needs,

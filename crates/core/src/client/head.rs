@@ -89,6 +89,7 @@ impl<Ticket: Clone> Client<Ticket> {
         out.push(Effect::ToHead(ClientToHead::Hello { client, name, leases, met, under, beats }));
         // Before anything that it could be granted for.
         out.extend(self.lost_leases().map(|lease| Effect::ToHead(ClientToHead::Lost { lease })));
+        self.say_owners(out);
         self.say_programs(out);
         self.say_sharing(out);
         self.say_actors(out);

@@ -81,6 +81,7 @@ impl Head {
             },
         );
         self.add_copy(exclusive);
+        self.fences_on_found(exclusive);
         self.holders.insert((client, lease));
         if state.is_somebodys() {
             self.hand_over(lease);

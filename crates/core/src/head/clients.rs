@@ -47,6 +47,9 @@ impl Head {
                 self.on_want(now, from, shape, count, exclusive, out);
             }
             ClientToHead::Lost { lease } => self.on_lost(now, from, lease),
+            ClientToHead::OwnedByProgram { exclusive, program } => {
+                self.on_owned_by_program(now, from, exclusive, &program);
+            }
             ClientToHead::Near { shape, nodes } => self.on_near(from, shape, nodes),
             ClientToHead::Release { lease } => self.on_release(from, lease, out),
             ClientToHead::Bye => self.on_bye(from, out),

@@ -15,6 +15,9 @@
 //!   `client_lost` more: an earlier start of the head may still be there, and keep the lease for its lost client that long.
 //! * FE-4: a head whose `head_lost` is shorter than that of an earlier start waits for what may still run under the longer
 //!   one: a node goes by it until it has been welcomed by this head. The journal keeps the longest for as long.
+//! * FE-6: after a restart of the head, the owner of a detached actor, a submitted program, may be lost before it has named its
+//!   leases. Its next run gets no slot for the actor before every node must have ended what it has of an earlier head, or
+//!   one of them reports the copy.
 //! * FE-5: what a node reports proves nothing before the node is known to obey this head: until it hears the welcome it may
 //!   go back to an earlier start of the head, which may place there what the report does not have.
 
@@ -28,6 +31,9 @@ use std::time::Duration;
 
 /// The part by which the rates of two clocks may differ: 2 %, so each may be wrong by 1 %.
 const DRIFT_DIVISOR: u32 = 50;
+
+/// The node of a copy of which nobody is left to tell where it is.
+const UNKNOWN_NODE: NodeId = NodeId(0);
 
 /// What may exist, and must not exist twice.
 #[derive(Default)]
@@ -104,6 +110,38 @@ impl Head {
         }
     }
 
+    /// A client runs a submitted program that owns this (FE-6).
+    pub(super) fn on_owned_by_program(
+        &mut self,
+        now: Tick,
+        from: ClientId,
+        exclusive: ExclusiveId,
+        program: &str,
+    ) {
+        let is_earlier = self.is_of_earlier_head(program);
+        let until = self.earlier_ended_at().filter(|until| is_earlier && now < *until);
+        let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up()) else { return };
+        let Some(until) = until.filter(|_| !client.from_earlier_head) else { return };
+        client.lost += 1;
+        // No lease has this id, so nobody can report it.
+        let lease = LeaseId(exclusive.0);
+        let known = self.fences.copies.contains_key(&exclusive) || self.leases.contains_key(&lease);
+        if !known && self.clients[&from].lost <= self.config.max_claimed_leases {
+            let (node, incarnation) = (UNKNOWN_NODE, Incarnation::default());
+            self.close_fence(lease, Fence { exclusive, node, incarnation, until });
+        }
+    }
+
+    /// A node reports a lease of this: it is the copy that nobody could tell of (FE-6).
+    pub(super) fn fences_on_found(&mut self, exclusive: Option<ExclusiveId>) {
+        let unknown = exclusive.map(|exclusive| LeaseId(exclusive.0));
+        let is_fence =
+            |lease: &LeaseId| self.fences.closed.get(lease).is_some_and(|it| it.node == UNKNOWN_NODE);
+        if let Some(lease) = unknown.filter(is_fence) {
+            self.open_fence(lease);
+        }
+    }
+
     /// Returns whether this start of a node, or a later one, has said what it has, and obeys this head (FE-5).
     pub(super) fn has_confirmed_report(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.nodes
@@ -128,6 +166,11 @@ impl Head {
         let Some(fence) = self.fences.closed.values().find(|fence| fence.exclusive == exclusive) else {
             return Some("the slot where the actor was has not ended yet".into());
         };
+        if fence.node == UNKNOWN_NODE {
+            return Some(
+                "the head has started again, and the actor may live on a node that has not come back".into(),
+            );
+        }
         let node = self.departed.get(&fence.node).map(|departed| &departed.node);
         let name = node.or(self.nodes.get(&fence.node)).map_or("its node", |node| &node.name);
         Some(format!(
@@ -257,8 +300,12 @@ impl Head {
     /// Returns when nothing runs any more under a timing that is longer than this head's, if any does.
     fn earlier_over_at(&self) -> Option<Tick> {
         let longer = self.config.earlier_head_lost > self.timing().ends_within();
-        let over = |at| at + self.config.client_lost + self.earlier_out_of_reach_for();
-        self.started_at.filter(|_| longer).map(over)
+        self.earlier_ended_at().filter(|_| longer)
+    }
+
+    /// Returns when nothing runs any more that an earlier start of the head placed and this one has not heard of.
+    fn earlier_ended_at(&self) -> Option<Tick> {
+        self.started_at.map(|at| at + self.config.client_lost + self.earlier_out_of_reach_for())
     }
 
     pub(super) fn expect_earlier_ends(&mut self) {

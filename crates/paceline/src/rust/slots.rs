@@ -49,7 +49,7 @@ impl Slots {
             once,
             exclusive: None,
             restarts,
-            outlives_nodes: false,
+            owner_program: None,
             calls_per_slot,
             history,
             needs,

@@ -235,7 +235,7 @@ impl Bench {
                 eager: input.flag(),
                 once,
                 restarts: input.option(|input| input.below(2) as u32),
-                outlives_nodes: input.flag(),
+                owner_program: input.flag().then(|| "owner".into()),
                 calls_per_slot: input.option(|input| 1 + input.below(3) as u32),
                 history: 8,
                 needs: Resources::cpus(input.below(2)),

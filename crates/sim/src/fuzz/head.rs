@@ -6,7 +6,8 @@ use paceline_proto::control::{ClientToHead, Gone, HeadToNode, Held, Met, NodeToH
 use paceline_proto::question::Question;
 use paceline_proto::work::{Placed, Standing};
 use paceline_proto::{
-    ClientId, ClusterId, Epoch, Facts, Incarnation, LeaseId, NodeId, Work, WorkId, placement::Device,
+    ClientId, ClusterId, Epoch, ExclusiveId, Facts, Incarnation, LeaseId, NodeId, Work, WorkId,
+    placement::Device,
 };
 use std::collections::VecDeque;
 
@@ -210,7 +211,11 @@ fn from_client(input: &mut Input<'_>, from: ClientId) -> ClientToHead {
         },
         204..=205 => ClientToHead::Reopening,
         206..=207 => ClientToHead::Lost { lease: held(input) },
-        208..=209 => ClientToHead::Answer { number: 1, text: Ok(String::new()) },
+        208 => {
+            let exclusive = input.exclusive().unwrap_or(ExclusiveId(1));
+            ClientToHead::OwnedByProgram { exclusive, program: input.name() }
+        }
+        209 => ClientToHead::Answer { number: 1, text: Ok(String::new()) },
         210..=227 => ClientToHead::Actor {
             actor: input.actor(),
             name: input.option(Input::name),

@@ -35,7 +35,7 @@ impl<Ticket: Clone> Client<Ticket> {
             call.2 == Blame::Ran && self.tasks[call.1.0].interrupt
         };
         let is_ours = !pool.spec.once && others.iter().any(told);
-        let outlived = pool.spec.outlives_nodes && death.cause == DeathCause::NodeLost;
+        let outlived = pool.spec.owner_program.is_some() && death.cause == DeathCause::NodeLost;
         let counts = !outlived && !is_ours;
         pool.deaths += u32::from(counts);
         let deaths = pool.deaths;

@@ -51,8 +51,8 @@ pub struct PoolSpec {
     pub exclusive: Option<ExclusiveId>,
     /// How many deaths of slots are made good; none: all.
     pub restarts: Option<u32>,
-    /// A slot that is lost with its node does not count as one.
-    pub outlives_nodes: bool,
+    /// The submitted program that owns it, if one does. A slot that is lost with its node does not count as a death then.
+    pub owner_program: Option<String>,
     /// A slot is replaced after so many calls.
     pub calls_per_slot: Option<u32>,
     /// How many bytes standing calls may take.
@@ -118,6 +118,14 @@ struct Pool<Ticket> {
     drained: Vec<(Ticket, TaskId)>,
 }
 
+impl<Ticket> Pool<Ticket> {
+    /// Names the submitted program that owns it to the head.
+    fn owner(&self) -> Option<Effect<Ticket>> {
+        let (exclusive, program) = (self.exclusive?, self.spec.owner_program.clone()?);
+        Some(Effect::ToHead(ClientToHead::OwnedByProgram { exclusive, program }))
+    }
+}
+
 impl<Ticket: Clone> Client<Ticket> {
     /// Open a pool.
     pub fn open_pool(&mut self, spec: PoolSpec, out: &mut Vec<Effect<Ticket>>) -> PoolId {
@@ -155,6 +163,7 @@ impl<Ticket: Clone> Client<Ticket> {
             ready: Vec::new(),
             drained: Vec::new(),
         };
+        out.extend(pool.owner());
         self.pools.open.insert(key, pool);
         self.pool_demand(key, out);
         PoolId { shape, number }
@@ -177,6 +186,11 @@ impl<Ticket: Clone> Client<Ticket> {
     /// the head is started anew.
     pub(super) fn lost_leases(&self) -> impl Iterator<Item = Held> {
         self.pools.open.values().filter_map(|pool| pool.lost)
+    }
+
+    /// Names the submitted programs that own pools, before anything is asked for.
+    pub(super) fn say_owners(&self, out: &mut Vec<Effect<Ticket>>) {
+        out.extend(self.pools.open.values().filter_map(Pool::owner));
     }
 
     pub(super) fn pool_key(&self, id: &PoolId) -> Option<ShapeKey> {

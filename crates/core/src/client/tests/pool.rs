@@ -12,7 +12,7 @@ fn spec(size: u32) -> PoolSpec {
         once: false,
         exclusive: None,
         restarts: None,
-        outlives_nodes: false,
+        owner_program: None,
         calls_per_slot: None,
         history: 1000,
         needs: Resources::default(),
@@ -328,7 +328,7 @@ fn who_waits_for_the_end_of_a_pool_hears_how_it_ended() {
 
 #[test]
 fn what_outlives_nodes_is_rebuilt_after_the_loss_of_one_and_not_after_a_death() {
-    let (mut bench, pool) = Bench::pool(PoolSpec { outlives_nodes: true, ..actor(0) });
+    let (mut bench, pool) = Bench::pool(PoolSpec { owner_program: Some("actor.x".into()), ..actor(0) });
     bench.submit_in(&pool);
     bench.runs(A);
     let ends = outcomes(&bench.node_lost(1));

@@ -153,6 +153,12 @@ impl Head {
         }
     }
 
+    /// Returns whether an earlier start of the head has accepted the submitted program of this name: it may have run then.
+    pub(super) fn is_of_earlier_head(&self, name: &str) -> bool {
+        let earlier = |id: &WorkId| id.0 >> 32 < self.config.epoch.number();
+        self.works.live.iter().any(|(id, entry)| earlier(id) && entry.work.name == name)
+    }
+
     pub(super) fn on_submit(&mut self, now: Tick, asker: u64, work: Work, out: &mut Vec<Effect>) {
         let same = |entry: &&mut Entry| entry.work.token == work.token;
         if let Some(known) = self.works.live.values_mut().find(same) {

@@ -484,3 +484,82 @@ fn earlier_start_of_a_node_proves_nothing_of_what_a_later_one_runs() {
     let effects = desk.join(N1, 6, &[]);
     assert_eq!(runs(&effects), [], "start 7 of the node may still run it");
 }
+
+/// The program that owns a detached actor runs again after a restart of the head, and asks for the actor's slot. Returns
+/// whether it gets one at once.
+fn owner_runs_again(desk: &mut Desk) -> bool {
+    // The program itself takes the place on one of them.
+    desk.join(N2, 1, &[]);
+    desk.join(NodeId(3), 1, &[]);
+    desk.bench.hello(A, &[]);
+    let exclusive = actors::EXCLUSIVE;
+    desk.handle(Event::FromClient(A, ClientToHead::OwnedByProgram { exclusive, program: "w".into() }));
+    let want = ClientToHead::Want { shape: Shape::cpus(1), count: 1, exclusive: Some(exclusive) };
+    builds_actor(&desk.handle(Event::FromClient(A, want)))
+}
+
+fn builds_actor(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::ToNode(_, HeadToNode::Place { client: A, .. })))
+}
+
+impl Desk {
+    /// Lets time pass, with two nodes there. Returns whether the actor is built.
+    fn builds_actor_within(&mut self, span: Duration) -> bool {
+        (0..span.as_secs()).any(|_| {
+            self.says(N2, NodeToHead::Heartbeat { beat: 0 });
+            self.says(NodeId(3), NodeToHead::Heartbeat { beat: 0 });
+            builds_actor(&self.pass(seconds(1)))
+        })
+    }
+}
+
+#[test]
+fn next_run_of_an_owner_waits_for_the_actor_of_the_run_before() {
+    let mut desk = Desk::running(3);
+    desk.restart();
+    assert!(!owner_runs_again(&mut desk), "FE-6: nobody can tell where the actor is");
+    assert!(!desk.builds_actor_within(seconds(92)), "FE-6");
+    assert!(desk.builds_actor_within(seconds(4)), "FE-6: every node has ended what was there");
+}
+
+#[test]
+fn first_run_of_an_owner_gets_its_slot_at_once_after_a_restart() {
+    let mut desk = Desk::new();
+    desk.restart();
+    desk.submit("w", 3);
+    assert!(owner_runs_again(&mut desk));
+}
+
+#[test]
+fn next_run_of_an_owner_waits_no_longer_for_an_actor_that_is_found() {
+    let mut desk = Desk::running(3);
+    desk.restart();
+    owner_runs_again(&mut desk);
+    let placement = Placement {
+        lease: lease(50),
+        client: C,
+        slot: SlotId(5),
+        shape: Shape::cpus(0),
+        blocked: false,
+        devices: Devices::default(),
+        holder: C,
+        epoch: Epoch(1 << 32),
+        exclusive: Some(actors::EXCLUSIVE),
+    };
+    desk.handle(Event::FromNode(
+        N1,
+        NodeToHead::Join {
+            node: N1,
+            incarnation: Incarnation(1),
+            name: "n1".into(),
+            total: Resources::cpus(1),
+            leases: vec![placement],
+            met: Some(met(1 << 32)),
+            addresses: Vec::new(),
+            facts: Facts::default(),
+        },
+    ));
+    assert!(!desk.builds_actor_within(seconds(1)), "it lives");
+    let ended = NodeToHead::Ended { lease: lease(50), death: Some(killed()) };
+    assert!(builds_actor(&desk.says(N1, ended)), "FE-6");
+}
