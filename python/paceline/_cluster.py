@@ -68,6 +68,8 @@ _entered: ContextVar[tuple[Cluster, ...]] = ContextVar("paceline.entered", defau
 _open: list[Cluster] = []
 _lock = _thread.RLock()  # a signal handler may close a cluster while one is being opened
 _watching = False
+# The thread in which this program ends, once it does.
+_exiting: int | None = None
 
 
 class Cluster(_Holder):
@@ -300,6 +302,8 @@ def connect(
     6
     >>> cluster.close()
     """
+    if _exiting is not None and _thread.get_ident() != _exiting:
+        raise ClusterClosed("the cluster is closed: the program is ending")
     limits: Limits = {
         "queue_tasks": _at_least("queue_tasks", queue_tasks, 1),
         "queue_bytes": _at_least("queue_bytes", queue_bytes, 0),
@@ -569,8 +573,10 @@ def _watch_process() -> None:
 
 
 def _after_fork() -> None:
-    global _lock
+    global _lock, _exiting
     from paceline._native import after_fork_in_child
+
+    _exiting = None
 
     _lock = _thread.RLock()  # whoever held it is not in this process
     after_fork_in_child()
@@ -580,6 +586,9 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
+    global _exiting
+    # What another thread would open from here on, nobody would close.
+    _exiting = _thread.get_ident()
     cancelled = 0
     for cluster in reversed(_open[:]):
         try:

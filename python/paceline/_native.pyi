@@ -386,7 +386,8 @@ class Session:
         With `eager` all are asked for now and kept, else as calls need them, kept once there. With `once` calls run at
         most once, in the order they were submitted, and `size` is 1; `identity` is what the actor is known by, so that
         no second one of it is built while the first may live. `restarts` deaths of slots are made good (None:
-        all), and with `owner_program`, the submitted program that owns it, those by the loss of a node do not count; `calls_per_slot` calls use a slot up.
+        all), and with `owner_program`, the submitted program that owns it, those by the loss of a node do not count;
+        `calls_per_slot` calls use a slot up.
         """
     def set_standing(self, weight: int, priority: int) -> None:
         """How much this program counts when there is not enough for all."""

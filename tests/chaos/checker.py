@@ -259,8 +259,8 @@ def _may_have_begun(found: History, record: Record, state: Record) -> bool:
     if record["restarts"] or state.get("reason") != "node-lost" or not run or "ended" not in state:
         return False
     ended = state["ended"] - run[-1]["wall"] + run[-1]["t"]
-    if ended - record["t"] > HEAD_LOST:
-        # It was silent for so long that nobody can know.
+    if ended - record["t"] > HEAD_LOST - CLOCK_STEP:
+        # It was silent for so long that nobody can know, counted from what was last heard of it.
         return True
     return any(
         one["service"] == state["node"] and record["t"] < one["t"] < ended + CLOCK_STEP

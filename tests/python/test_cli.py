@@ -167,6 +167,16 @@ def test_a_wrong_setting_is_named_with_its_source(paceline: Commands, tmp_path: 
     told = paceline("start", PACELINE_PORT="many")
     assert told.code == 2
     assert "PACELINE_PORT" in told.err
+    told = paceline("start", PACELINE_MEMORY_LIMIT="lots")
+    assert told.code == 2
+    assert "lots" in told.err
+
+
+def test_memory_limit_of_the_file_bounds_the_node(paceline: Commands, tmp_path: Path) -> None:
+    (tmp_path / "paceline.toml").write_text('memory_limit = "300M"\n')
+    paceline("start", "--cpus", "1", cwd=tmp_path).ok()
+    [node] = paceline.status()["nodes"]
+    assert node["total"]["memory"] == 300 * 1000**2 or node["total"]["memory"] == 300 << 20
 
 
 def test_the_command_line_starts_fast() -> None:

@@ -282,3 +282,31 @@ def test_a_child_that_no_handler_saw_forked_does_not_keep_slots_alive() -> None:
         wait_until(lambda: "forked" in running.output(), "the child")
         running.send_signal(signal.SIGKILL)
         wait_until(lambda: len(running.processes()) <= 1, "only the forked child to be left", 5)
+
+
+def test_thread_that_outlives_the_exit_opens_no_other_cluster() -> None:
+    """Nobody would close it, and what is on the cluster that has ended would seem not to exist."""
+    done = run_script(
+        """
+        import atexit, threading, time
+
+        # Registered before the cluster is opened, so it runs after that has been closed.
+        atexit.register(time.sleep, 1)
+        import paceline as pl
+
+        pl.connect(cpus=1)
+
+        def go_on():
+            while True:
+                try:
+                    pl.map(abs, [-1])
+                except Exception as error:
+                    print(f"{type(error).__name__}: {error}", flush=True)
+                    time.sleep(0.05)
+
+        threading.Thread(target=go_on, daemon=True).start()
+        time.sleep(0.3)
+        """
+    )
+    assert "ClusterClosed: the cluster is closed: the program is ending" in done.stdout, done.transcript()
+    assert_nothing_left(done)

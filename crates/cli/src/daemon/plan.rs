@@ -214,7 +214,7 @@ impl Plan {
             listen: Listen::of(settings, "node_port")?,
             cpus,
             gpus: settings.given("gpus").map(str::to_owned),
-            memory: settings.given("memory").map(str::to_owned),
+            memory: settings.given("memory").or_else(|| settings.given("memory_limit")).map(str::to_owned),
             object_memory: settings.given("object_memory").map(str::to_owned),
             resources,
             labels,
