@@ -57,6 +57,8 @@ pub(crate) type LinkId = u64;
 
 /// So many links that have not said whose they are may there be beyond the limit of a group (LK-8).
 const NAMELESS: usize = 16;
+/// The last links of so many peers that are gone are remembered.
+const SPARE_PEERS: usize = 4096;
 /// So many groups without links are kept before they are looked through.
 const SPARE_GROUPS: usize = 64;
 /// Long messages take so many of these, and there are so many (LK-7).
@@ -132,6 +134,8 @@ type Outlets = Arc<Mutex<BTreeMap<ClientId, Sender<FromHead>>>>;
 pub(crate) struct Links {
     links: BTreeMap<LinkId, Link>,
     by_peer: BTreeMap<Peer, LinkId>,
+    /// The last link of each peer, also when that is gone (LK-1).
+    latest: BTreeMap<Peer, LinkId>,
     outlets: Outlets,
     accepted: LinkId,
     arrivals: mpsc::Sender<Arrival>,
@@ -218,6 +222,7 @@ impl Links {
         Links {
             links: BTreeMap::new(),
             by_peer: BTreeMap::new(),
+            latest: BTreeMap::new(),
             outlets: Outlets::default(),
             accepted: 0,
             arrivals,
@@ -404,8 +409,9 @@ impl Links {
     fn on_message(&mut self, id: LinkId, known: Option<Peer>, message: ToHead) -> Vec<Event> {
         let mut events = Vec::new();
         let peer = match known.or_else(|| Peer::introduced_by(&message)) {
-            // Its introduction was on its way for longer than that of a link that was opened later (LK-1).
-            Some(peer) if self.by_peer.get(&peer).is_some_and(|newer| *newer > id) => {
+            // Its introduction was on its way for longer than that of a link that was opened later (LK-1). What it says its peer
+            // has is old, also if the later one is gone by now.
+            Some(peer) if self.latest.get(&peer).is_some_and(|newer| *newer > id) => {
                 return self.drop_link(id, LinkEnd::Lost);
             }
             Some(peer) if known.is_none() => {
@@ -443,6 +449,10 @@ impl Links {
         let link = self.links.get_mut(&id).expect("the message came over it");
         link.peer = Some(peer);
         self.by_peer.insert(peer, id);
+        self.latest.insert(peer, id);
+        if self.latest.len() > 2 * self.by_peer.len() + SPARE_PEERS {
+            self.latest.retain(|peer, _| self.by_peer.contains_key(peer));
+        }
         if let Peer::Client(client) = peer {
             lock(&self.outlets).insert(client, link.sender.clone());
         }

@@ -23,6 +23,9 @@ pub(crate) struct HeadHost {
     /// The link of each peer that has said who it is.
     pub clients: BTreeMap<ClientId, LinkId>,
     pub nodes: BTreeMap<NodeId, LinkId>,
+    /// The last link of each peer, also when that is gone: what comes over an older one is old.
+    latest_clients: BTreeMap<ClientId, LinkId>,
+    latest_nodes: BTreeMap<NodeId, LinkId>,
     wake: Option<Tick>,
     /// It dies after so many more effects.
     doomed: Option<usize>,
@@ -38,6 +41,8 @@ impl HeadHost {
             desk: Desk::default(),
             clients: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            latest_clients: BTreeMap::new(),
+            latest_nodes: BTreeMap::new(),
             wake: None,
             doomed: None,
             clock: Clock::default(),
@@ -298,6 +303,10 @@ impl Sim {
             return;
         }
         if matches!(message, ClientToHead::Hello { .. }) {
+            if self.heads[at].latest_clients.get(&id).is_some_and(|latest| *latest > link) {
+                return self.close_end(link, End::Far);
+            }
+            self.heads[at].latest_clients.insert(id, link);
             match self.heads[at].clients.get(&id) {
                 // The end of an older link is reported first.
                 Some(&older) if older < link => {
@@ -345,6 +354,10 @@ impl Sim {
                 }
                 return;
             }
+            if self.heads[at].latest_nodes.get(&id).is_some_and(|latest| *latest > link) {
+                return self.close_end(link, End::Far);
+            }
+            self.heads[at].latest_nodes.insert(id, link);
             match self.heads[at].nodes.get(&id) {
                 Some(&older) if older < link => self.head_handles(at, Event::NodeDown(id)),
                 Some(&newer) if newer > link => return self.close_end(link, End::Far),

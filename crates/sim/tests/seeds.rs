@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const STEPS: u64 = 10_000;
 
 /// Seeds that failed once, and what they found.
-const KEPT: [(u64, &str); 11] = [
+const KEPT: [(u64, &str); 12] = [
     (700_203, "a group is refused, opened again and granted for ever"),
     (700_324, "a guest is charged the calls of an earlier one of its number"),
     (700_919, "a call of a pool ends with a lease that was given up without a word"),
@@ -17,6 +17,10 @@ const KEPT: [(u64, &str); 11] = [
     (1_005_350, "a node that goes meets a head, which grants there what it refuses, without end"),
     (1_006_291, "as 1004611, with a head that was started again"),
     (2_003_758, "two living copies: a node reported to a later head and went on to serve the earlier one"),
+    (
+        5_005_243,
+        "a program runs twice: a node's old report arrives over an old link when the newer one is gone",
+    ),
     (2_007_871, "two living copies: a later head kept alive what the earlier one took for ended"),
 ];
 
