@@ -243,8 +243,9 @@ class Cluster(_Holder):
         if session is None or _slot.number is not None:
             return 0  # a slot's session is there for the tasks to come
         cancelled = session.close()
-        if not _open and (output := sys.modules.get("paceline._output")) is not None:
-            output.forget()
+        # Another thread may still import the module, which has nothing to forget then.
+        if not _open and (forget := getattr(sys.modules.get("paceline._output"), "forget", None)) is not None:
+            forget()
         return cancelled
 
 

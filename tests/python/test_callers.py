@@ -217,3 +217,43 @@ def test_a_forked_child_connects_while_its_parent_is_at_work() -> None:
     ).ok()
     assert "all there" in done.stdout
     assert_nothing_left(done)
+
+
+@pytest.mark.parametrize("made", ["class A: pass", "def A(): pass"], ids=["class", "function"])
+def test_threads_that_use_it_first_at_the_same_time_all_succeed(made: str) -> None:
+    done = run_script(
+        f"""
+        import threading
+        import paceline as pl
+        {made}
+        together = threading.Barrier(8)
+        made = []
+        def go():
+            together.wait()
+            made.append(pl.remote(A))
+        threads = [threading.Thread(target=go) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        print(len(made))
+        """
+    ).ok()
+    assert (done.stdout, done.stderr) == ("8\n", "")
+
+
+def test_a_module_that_another_thread_still_imports_names_no_class_yet() -> None:
+    done = run_script(
+        """
+        import sys, types
+        import paceline as pl
+        from paceline._named_array import arrays
+        from paceline._slot import rebuild
+        for name in ("paceline._remote", "paceline._actor_class", "torch", "numpy", "asyncio.events"):
+            sys.modules[name] = types.ModuleType(name)
+        assert rebuild.plain(len) is len
+        assert rebuild.plain_class(str) is str
+        assert not arrays.is_tensor(1)
+        from paceline import _room
+        assert not _room.runs_a_loop()
+        """
+    ).ok()
+    assert (done.stdout, done.stderr) == ("", "")
