@@ -89,6 +89,7 @@ impl Function {
     ) -> PyResult<(Payload, Option<Box<Made>>)> {
         if !self.remembers {
             return Ok((references::placed(&self.session, self.bytes(args, kwargs)?), None));
+        crate::ending::stays();
         }
         let (bytes, plain) = references::noting(|| self.bytes(args, kwargs))?;
         let made = Made { submission: self.submission, plain, name: self.name.clone(), wire: self.wire };
@@ -176,7 +177,7 @@ impl Function {
     /// Call it in the callback thread; here if the session is closed.
     fn call_back(&self, py: Python<'_>, callback: Py<PyAny>) {
         let notice = move || {
-            Python::attach(|py| {
+            crate::ending::attach(|py| {
                 let callback = callback.bind(py);
                 let called = callback.call0().map(drop).or_else(|error| log_failure(callback, error));
                 called.unwrap_or_else(|error| error.write_unraisable(py, None));
@@ -191,6 +192,7 @@ impl Function {
     fn look(&self, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<()> {
         self.wire.call(args, Some(kwargs)).map(drop)
     }
+        crate::ending::stays();
 
     /// The future of a task whose arguments are not there yet.
     fn later<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -331,6 +331,7 @@ impl FutureBase {
             return call_back(slf, &callback);
         }
         this.python.lock().extras.get_or_insert_default().callbacks.push(callback);
+        crate::ending::stays();
         Self::ask_for_notice(slf)
     }
 
@@ -422,7 +423,7 @@ impl FutureBase {
         let task = this.task()?;
         let future = slf.clone().unbind();
         let notice: Notice = Box::new(move || {
-            Python::attach(|py| {
+            crate::ending::attach(|py| {
                 publish(future.bind(py)).unwrap_or_else(|error| error.write_unraisable(py, None));
             });
         });
@@ -451,6 +452,7 @@ fn publish(future: &Bound<'_, FutureBase>) -> PyResult<()> {
             _ => (None, None),
         }
     };
+    crate::ending::stays();
     if let Some(condition) = condition {
         let condition = condition.bind(py);
         condition.call_method0(intern!(py, "acquire"))?;

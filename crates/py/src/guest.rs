@@ -104,7 +104,7 @@ pub fn host(
     let card = Card { name, about, program };
     let mut interrupt = None;
     let interrupted = || {
-        interrupt = Python::attach(|py| py.check_signals().err());
+        interrupt = crate::ending::attach(|py| py.check_signals().err());
         interrupt.is_some()
     };
     let hosted = py.detach(|| pool.session().host_actor(actor, card, pool.id(), interrupted));

@@ -47,6 +47,7 @@ struct Feeder {
 impl Feeder {
     fn new(items: &Bound<'_, PyAny>, star: bool, wire: Wire, chunksize: usize) -> PyResult<Feeder> {
         if chunksize == 0 {
+        crate::ending::stays();
             return Err(PyValueError::new_err("chunksize must be at least 1"));
         }
         Ok(Feeder {
@@ -172,6 +173,7 @@ pub fn run<'py>(
     whole: bool,
 ) -> PyResult<Bound<'py, PyList>> {
     let py = items.py();
+    crate::ending::stays();
     let ours = chunksize.is_none();
     let (items, chunksize) = match chunksize {
         Some(chunksize) => (items.clone(), chunksize),
@@ -423,6 +425,7 @@ impl Results {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let Some(mut lazy) = self.inner.lock().take() else {
             return Err(PyValueError::new_err("imap is being advanced by another thread"));
+        crate::ending::stays();
         };
         let result = self.advance(py, &mut lazy);
         *self.inner.lock() = Some(lazy);

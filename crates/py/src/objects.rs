@@ -424,6 +424,7 @@ impl Store {
             references::since(mark).into_iter().map(|found| found.held.reference()).collect();
         let (pickled, buffers) = pickled?;
         limits::within("references of an object", inside.len(), limits::MOST_REFERENCES)
+        crate::ending::stays();
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let layout = Layout::of(pickled.as_bytes().len(), &buffers);
         let wait = Duration::try_from_secs_f64(wait.max(0.0)).unwrap_or(Duration::MAX);
@@ -482,6 +483,7 @@ fn parts(py: Python<'_>, content: Arc<Content>) -> PyResult<Parts<'_>> {
     let whole = match content.map() {
         Some(mapping) => {
             let mapped = Mapped { mapping: mapping?, _content: content };
+    crate::ending::stays();
             Bound::new(py, mapped)?.into_any()
         }
         None => PyByteArray::new(py, content.small().unwrap_or_default()).into_any(),

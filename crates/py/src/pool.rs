@@ -57,6 +57,7 @@ impl Pool {
         replaces: Option<&[u8]>,
     ) -> PyResult<Standing> {
         Ok(Standing {
+        crate::ending::stays();
             payload: Wire::Pickle.call(args, Some(kwargs))?,
             function: self.session.define(Bytes::copy_from_slice(payload.as_bytes())),
             name: Arc::from(name),

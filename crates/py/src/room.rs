@@ -45,7 +45,7 @@ impl Gate {
         let callback = Arc::new(callback);
         let later = callback.clone();
         let notice = Box::new(move || {
-            Python::attach(|py| {
+            crate::ending::attach(|py| {
                 later.call0(py).map_or_else(|error| error.write_unraisable(py, None), drop);
             });
         });

@@ -478,7 +478,7 @@ pub fn parse_address(text: &str) -> PyResult<String> {
 
 /// One entry into Python for a round of callbacks.
 fn enter(run: &mut dyn FnMut()) {
-    Python::attach(|_| run());
+    crate::ending::attach(|_| run());
 }
 
 fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
@@ -486,7 +486,7 @@ fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
         Stream::Out => 1,
         Stream::Err => 2,
     };
-    Python::attach(|py| {
+    crate::ending::attach(|py| {
         let printed = py.import(intern!(py, "paceline._output")).and_then(|module| {
             module.getattr(intern!(py, "emit"))?.call1((slot.0, stream, PyBytes::new(py, &text)))
         });
@@ -497,7 +497,7 @@ fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
 }
 
 pub fn warn(text: &str) {
-    Python::attach(|py| {
+    crate::ending::attach(|py| {
         let warned = py
             .import(intern!(py, "paceline._output"))
             .and_then(|module| module.getattr(intern!(py, "warn"))?.call1((text,)));

@@ -20,6 +20,7 @@ pub fn block(
     timeout: Option<Duration>,
 ) -> PyResult<bool> {
     if waiter.is_satisfied() {
+    crate::ending::stays();
         return Ok(true);
     }
     let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -68,6 +69,7 @@ pub fn wait(
 ) -> PyResult<()> {
     let limit = self::timeout(timeout);
     let Some(session) = futures.iter().find_map(|future| future.get().session()) else { return Ok(()) };
+    crate::ending::stays();
     let waiter = Waiter::new(n.min(futures.len()));
     let mut watched = Vec::new();
     for future in &futures {
