@@ -7,7 +7,7 @@
 //! * PO-2: who gets an object has a map of its own: its arrays can be written, and nobody else sees it.
 
 use crate::references::{self, Travel};
-use crate::slot;
+use crate::{session, slot};
 use paceline::Session;
 use paceline::embedded::fill_random;
 use paceline::makers::Maker;
@@ -274,6 +274,7 @@ impl Store {
 
     /// One more reference, to what something else keeps meanwhile.
     fn hold(&self, py: Python<'_>, reference: &[u8]) -> PyResult<HeldReference> {
+        self.check_own(py)?;
         let reference = unpacked(reference)?;
         let (held, asked) = self.objects.hold(reference);
         asked.iter().try_for_each(|asked| answer_of(py, asked, reference, None).map(drop))?;
@@ -282,6 +283,7 @@ impl Store {
 
     /// The reference that has come by this pin.
     fn claim(&self, py: Python<'_>, reference: &[u8], pin: u128) -> PyResult<HeldReference> {
+        self.check_own(py)?;
         let reference = unpacked(reference)?;
         let (held, asked) = self.objects.claim(PinId(pin), reference);
         answer_of(py, &asked, reference, None)?;
@@ -415,16 +417,22 @@ impl Mapped {
 }
 
 impl Store {
+    /// As of a session.
+    fn check_own(&self, py: Python<'_>) -> PyResult<()> {
+        if self.objects.is_foreign() { Err(session::forked(py)) } else { Ok(()) }
+    }
+
     /// Keep a value under this name; or why not.
     fn put_as(&self, value: &Bound<'_, PyAny>, wait: f64, object: ObjectId) -> PyResult<Result<Held, Room>> {
+        crate::ending::stays();
         let py = value.py();
+        self.check_own(py)?;
         let mark = references::mark();
         let pickled = references::travelling(Travel::Object, || pickle(value));
         let inside: Vec<Reference> =
             references::since(mark).into_iter().map(|found| found.held.reference()).collect();
         let (pickled, buffers) = pickled?;
         limits::within("references of an object", inside.len(), limits::MOST_REFERENCES)
-        crate::ending::stays();
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let layout = Layout::of(pickled.as_bytes().len(), &buffers);
         let wait = Duration::try_from_secs_f64(wait.max(0.0)).unwrap_or(Duration::MAX);
@@ -461,6 +469,7 @@ impl Store {
     }
 
     fn content(&self, py: Python<'_>, reference: &[u8], timeout: Option<f64>) -> PyResult<Arc<Content>> {
+        self.check_own(py)?;
         let reference = unpacked(reference)?;
         match self.objects.get(reference) {
             Ok(content) => Ok(content),
@@ -474,6 +483,7 @@ impl Store {
 
 /// The value that an object is.
 fn load(py: Python<'_>, content: Arc<Content>) -> PyResult<Bound<'_, PyAny>> {
+    crate::ending::stays();
     let module = py.import(intern!(py, "paceline._objects"))?;
     module.getattr(intern!(py, "decoded"))?.call1(parts(py, content)?)
 }
@@ -483,7 +493,6 @@ fn parts(py: Python<'_>, content: Arc<Content>) -> PyResult<Parts<'_>> {
     let whole = match content.map() {
         Some(mapping) => {
             let mapped = Mapped { mapping: mapping?, _content: content };
-    crate::ending::stays();
             Bound::new(py, mapped)?.into_any()
         }
         None => PyByteArray::new(py, content.small().unwrap_or_default()).into_any(),

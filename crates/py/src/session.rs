@@ -246,7 +246,7 @@ impl Session {
         };
         let shape = Shape { needs, program, placement };
         let terms = Terms { wait, retries, retry_on, timeout, priority };
-        let made = terms.function(&self.inner, payload, name, shape, Within::Any);
+        let made = terms.function(&self.inner, payload, name, shape, Within::Any)?;
         Ok(Function { wire, ..made })
     }
 
@@ -451,6 +451,28 @@ impl Session {
         Ok(self.inner.program(start))
     }
 }
+
+/// This process has the session. In one that was forked from it nobody would ever answer, and a lock of the session's may
+/// be held by a thread that is not there.
+#[inline]
+pub fn check_own(py: Python<'_>, session: &paceline::Session) -> PyResult<()> {
+    if session.is_foreign() { Err(forked(py)) } else { Ok(()) }
+}
+
+/// Something of the process that this one was forked from was used here.
+#[cold]
+pub fn forked(py: Python<'_>) -> PyErr {
+    let made = py.import(intern!(py, "paceline.errors")).and_then(|errors| {
+        let options = PyDict::new(py);
+        options.set_item("hint", FORKED_HINT)?;
+        errors.getattr(intern!(py, "NotConnected"))?.call((FORKED,), Some(&options))
+    });
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+const FORKED: &str = "this process was forked from the one that is connected, whose futures, actors and references cannot be \
+                      used here";
+const FORKED_HINT: &str = "make new ones here: the first call connects this process by itself; or use them in the process that made them";
 
 fn limits(queue_tasks: Option<usize>, queue_bytes: Option<usize>, result_bytes: Option<usize>) -> Limits {
     let usual = Limits::default();
