@@ -457,6 +457,11 @@ def current() -> Cluster:
     raise NotConnected()
 
 
+def address_of(session: Session) -> str:
+    """Where the head of a session's cluster is, if the cluster is at an address; else nothing."""
+    return next((cluster.address or "" for cluster in _open[:] if cluster._session is session), "")
+
+
 def current_or_new() -> Cluster:
     """The current cluster; a new one when there is none."""
     try:

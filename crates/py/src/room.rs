@@ -81,8 +81,8 @@ pub fn offer<'py>(
     Ok((future, Some(Gate { gate })))
 }
 
-/// The task was not let in, because the session is closed.
-fn closed(py: Python<'_>, session: &Session) -> PyErr {
+/// The session is closed: what was to be done with it is not.
+pub fn closed(py: Python<'_>, session: &Session) -> PyErr {
     let made = py.import(intern!(py, "paceline.errors")).and_then(|module| match session.stopped_by() {
         Some(by) => module.getattr(intern!(py, "ClusterStopped"))?.call1((by,)),
         None => module.getattr(intern!(py, "ClusterClosed"))?.call0(),

@@ -173,8 +173,8 @@ impl Session {
     }
 
     /// The objects that this program has references to.
-    fn objects(&self) -> PyResult<crate::objects::Store> {
-        crate::objects::of_session(&self.inner)
+    fn objects(&self, py: Python<'_>) -> PyResult<crate::objects::Store> {
+        crate::objects::of_session(py, &self.inner)
     }
 
     #[getter]
