@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,3 +79,18 @@ def test_looking_for_an_actor_whose_head_is_silent_raises_connection_failed(comm
             _actor_home.find("nobody", asked)
     finally:
         os.kill(head["pid"], signal.SIGCONT)
+
+
+def test_an_argument_whose_slot_may_have_no_link_to_the_store_raises_limit_reached(commands: Commands) -> None:
+    pl.connect(commands.start("--cpus", "4", PACELINE_MAX_TASK_LINKS="1")["address"])
+    reference = pl.put(bytes(1_000_000))
+
+    @pl.remote
+    def size(value: bytes, seconds: float) -> int:
+        time.sleep(seconds)
+        return len(value)
+
+    futures = [size.submit(reference, 1.0) for _ in range(4)]
+    failed = [error for future in futures if (error := future.exception()) is not None]
+    assert failed, "each slot had a link, so there was no limit to reach"
+    assert {type(error) for error in failed} == {pl.LimitReached}
