@@ -18,11 +18,14 @@ from paceline._slot import METHOD, objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NamedTuple
+    from collections.abc import Callable
+    from typing import Any, NamedTuple, TypeVar
 
     from paceline._cluster import Cluster
     from paceline._future import Future
     from paceline._native import Function, Pool, Session
+
+    T = TypeVar("T")
 else:
     from collections import namedtuple
 
@@ -272,17 +275,27 @@ def told(about: About, timeout: float | None) -> bytes:
 def look_for(session: Session, name: str, within: float, must: bool = False) -> tuple[bytes, bytes] | None:
     """The actor of this name, as the head knows it. One that is about to come is waited for, for so long; `must` raises
     `ActorUnavailable` if it has not come then."""
+    found = _asked(session, name, session.find_actor, within)
+    if found is None and must and _asked(session, name, session.actor_comes):
+        why = "it is being started, or its owner has not come back yet"
+        raise errors.ActorUnavailable(function=f"get_actor({name!r})", why=why)
+    return found
+
+
+def _asked(session: Session, name: str, question: Callable[..., T], *more: Any) -> T:
+    """What the head answers about the actor of this name."""
     from paceline._native import Unreached
 
     try:
-        found = session.find_actor(name, within)
-        if found is None and must and session.actor_comes(name):
-            why = "it is being started, or its owner has not come back yet"
-            raise errors.ActorUnavailable(function=f"get_actor({name!r})", why=why)
-        return found
+        return question(name, *more)
     except Unreached as error:
+        if session.closed:
+            raise errors.ClusterClosed() from None
+        address = _cluster.address_of(session)
+        where = f"{address}: " if address else ""
         raise errors.ConnectionFailed(
-            f"the actor {name} cannot be looked for: {error.args[0]}",
+            f"{where}the actor {name} cannot be looked for: {error.args[0]}",
+            address=address,
             hint="is the head running and reachable? see paceline status; then try again",
         ) from None
 
@@ -294,7 +307,7 @@ def find(name: str, cluster: Cluster | None) -> Home:
     session = (cluster or _cluster.current())._connected()
     found = look_for(session, name, COMES_WITHIN, must=True)
     if found is None:
-        raise errors.NoSuchActor(name, session.why_actor_gone(name) or "")
+        raise errors.NoSuchActor(name, _asked(session, name, session.why_actor_gone) or "")
     identity, card = found
     if card[:1] == OF_RUST:
         raise errors.ActorRefused(f"{name!r} is an actor of a Rust program, and only Rust programs can call it")

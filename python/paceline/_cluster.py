@@ -245,8 +245,9 @@ class Cluster(_Holder):
         if session is None or _slot.number is not None:
             return 0  # a slot's session is there for the tasks to come
         cancelled = session.close()
-        if not _open and (output := sys.modules.get("paceline._output")) is not None:
-            output.forget()
+        # Another thread may still import the module, which has nothing to forget then.
+        if not _open and (forget := getattr(sys.modules.get("paceline._output"), "forget", None)) is not None:
+            forget()
         return cancelled
 
 
@@ -458,6 +459,11 @@ def current() -> Cluster:
             _open.append(Cluster(_slot_cpus(), None))
             return _open[-1]
     raise NotConnected()
+
+
+def address_of(session: Session) -> str:
+    """Where the head of a session's cluster is, if the cluster is at an address; else nothing."""
+    return next((cluster.address or "" for cluster in _open[:] if cluster._session is session), "")
 
 
 def current_or_new() -> Cluster:

@@ -31,8 +31,9 @@ def current() -> Current | None:
     True
     """
     found = _native.current()
-    overlap = sys.modules.get("paceline._slot.overlap")
-    beside = overlap.running.get(None) if overlap is not None else None
+    # Without the module, or while another thread still imports it, nothing goes on beside anything.
+    running = getattr(sys.modules.get("paceline._slot.overlap"), "running", None)
+    beside = running.get(None) if running is not None else None
     if beside is not None:
         found = (*beside, _slot.number or 0)
     return None if found is None else Current(*found, member.rank, member.size)

@@ -40,9 +40,9 @@ def check(in_callback: bool, fill: tuple[int, int, int, int]) -> None:
 
 def runs_a_loop() -> bool:
     """Whether this thread runs an event loop."""
-    # Without the module nobody can have started one.
-    module = sys.modules.get("asyncio.events")
-    return module is not None and module._get_running_loop() is not None
+    # Without the module, or while another thread still imports it, nobody can have started one.
+    running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
+    return running_loop is not None and running_loop() is not None
 
 
 async def turn() -> None:

@@ -86,8 +86,12 @@ class Shipper:
 
 def prepare(native: Pool, first: tuple[Callable[..., object] | None, tuple[Any, ...]], plainly: bool) -> None:
     """Have every slot begin with this initializer and its arguments."""
-    process = sys.modules.get("multiprocessing.process")
-    key = None if process is None else bytes(process.current_process().authkey)
+    key = None
+    if "multiprocessing.process" in sys.modules:
+        # Another thread may still import it: this waits until it has.
+        from multiprocessing.process import current_process
+
+        key = bytes(current_process().authkey)
     native.prepare(pack(pools.begin)[0], "begin", (plainly, key), {})
     if first[0] is not None:
         # By itself, because its arguments may need the key to be read.

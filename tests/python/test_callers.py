@@ -217,3 +217,117 @@ def test_a_forked_child_connects_while_its_parent_is_at_work() -> None:
     ).ok()
     assert "all there" in done.stdout
     assert_nothing_left(done)
+
+
+@pytest.mark.parametrize("made", ["class A: pass", "def A(): pass"], ids=["class", "function"])
+def test_threads_that_use_it_first_at_the_same_time_all_succeed(made: str) -> None:
+    done = run_script(
+        f"""
+        import threading
+        import paceline as pl
+        {made}
+        together = threading.Barrier(8)
+        made = []
+        def go():
+            together.wait()
+            made.append(pl.remote(A))
+        threads = [threading.Thread(target=go) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        print(len(made))
+        """
+    ).ok()
+    assert (done.stdout, done.stderr) == ("8\n", "")
+
+
+def test_a_module_that_another_thread_still_imports_names_no_class_yet() -> None:
+    done = run_script(
+        """
+        import sys, types
+        import paceline as pl
+        from paceline._named_array import arrays
+        from paceline._slot import rebuild
+        for name in ("paceline._remote", "paceline._actor_class", "torch", "numpy", "asyncio.events"):
+            sys.modules[name] = types.ModuleType(name)
+        assert rebuild.plain(len) is len
+        assert rebuild.plain_class(str) is str
+        assert not arrays.is_tensor(1)
+        from paceline import _room
+        assert not _room.runs_a_loop()
+        """
+    ).ok()
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+INHERITED = {
+    "a result": "running.result()",
+    "a result with a timeout": "running.result(timeout=60)",
+    "an exception": "running.exception()",
+    "a callback": "running.add_done_callback(print)",
+    "wait": "pl.wait([running])",
+    "wait of both": "pl.wait([ended, running], n=2)",
+    "as_completed": "list(pl.as_completed([running]))",
+    "the library's wait": "concurrent.futures.wait([running])",
+    "an actor": "actor.echo(4)",
+    "an actor with options": "actor.echo.options(timeout=60)(4)",
+    "a method that was not called before": "actor.other(4)",
+    "a call that is submitted": "actor.echo.submit(4).result()",
+    "a map of an actor": "actor.echo.map([4])",
+    "the next of an imap": "next(lazy)",
+    "a large object": "pl.get(large)",
+    "a small object": "pl.get([small])",
+}
+
+
+def test_a_forked_child_that_uses_what_it_inherited_is_told_at_once() -> None:
+    done = run_script(
+        f"""
+        import concurrent.futures, os, select, time
+        import paceline as pl
+
+        class Actor:
+            def echo(self, item):
+                return item
+            other = echo
+
+        pl.connect(cpus=2)
+        actor = pl.remote(Actor).options(cpus=0)()
+        assert actor.echo(1) == 1
+        large, small = pl.put(b"y" * 300_000), pl.put(3)
+        lazy = pl.remote(abs).imap(iter(range(-10, 0)))
+        assert next(lazy) == 10
+        ended = pl.remote(abs).submit(-3)
+        assert ended.result() == 3
+        running = pl.remote(time.sleep).submit(3)
+        children = []
+        for text in {list(INHERITED.values())!r}:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    eval(text)
+                except pl.NotConnected as error:
+                    os._exit(7 if "forked" in str(error) and error.hint else 1)
+                finally:
+                    os._exit(2)
+            children.append((text, pid))
+        pid = os.fork()
+        if pid == 0:
+            os._exit(7 if ended.result() == 3 and ended in pl.wait([ended]).done and not running.done() else 1)
+        children.append(("what has ended", pid))
+        until = time.monotonic() + 10
+        for text, pid in children:
+            while (ended_child := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < until:
+                time.sleep(0.01)
+            if ended_child[0] == 0:
+                os.kill(pid, 9)
+                os.waitpid(pid, 0)
+                print(text, "waits for ever")
+            elif os.waitstatus_to_exitcode(ended_child[1]) != 7:
+                print(text, os.waitstatus_to_exitcode(ended_child[1]))
+        running.result()
+        assert (actor.echo(5), pl.get(large)[:2], pl.get(small)) == (5, b"yy", 3)
+        """,
+        interpreter=("-W", "ignore"),
+    ).ok()
+    assert (done.stdout, done.stderr) == ("", "")
+    assert_nothing_left(done)

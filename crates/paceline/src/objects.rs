@@ -133,6 +133,11 @@ impl Objects {
         self.inner.is_foreign() || self.inner.state.lock().broken
     }
 
+    /// Whether this process was forked from the one that has the link. Nobody would answer here.
+    pub fn is_foreign(&self) -> bool {
+        self.inner.is_foreign()
+    }
+
     /// Ask for room for an object of so many bytes.
     pub fn reserve(&self, object: ObjectId, size: u64, wait: Duration) -> Asked {
         self.inner.ask(|number| ToStore::Reserve { number, object, size, wait })

@@ -63,6 +63,7 @@ impl Beside {
     }
 
     fn apply<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        crate::ending::stays();
         self.reads.store(true, Ordering::Relaxed);
         let arguments = payload::Arguments::read(py, &self.payload);
         self.reads.store(false, Ordering::Relaxed);
@@ -95,6 +96,7 @@ impl Beside {
 
 impl Beside {
     fn end(&self, py: Python<'_>, result: PyResult<Bytes>) {
+        crate::ending::stays();
         let Some(runtime) = runtime() else { return };
         let (status, payload) = slot::ended(py, result);
         if !self.answered.swap(true, Ordering::Relaxed) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Those of a client. `ask` gives `paceline._files.Wanted`.
 pub fn of_client(ask: Py<PyAny>) -> Files {
     let gather = move || {
-        let wanted = Python::attach(|py| wanted(ask.bind(py)).map_err(|error| error.to_string()))?;
+        let wanted = crate::ending::attach(|py| wanted(ask.bind(py)).map_err(|error| error.to_string()))?;
         Bundle::gather(&wanted)
     };
     Files::new(Arc::new(gather), Arc::new(crate::session::warn))

@@ -5,6 +5,7 @@ use crate::guest::Visit;
 use crate::makers::Made;
 use crate::map::{self, Results};
 use crate::outcome::{self, Of};
+use crate::session::check_own;
 use crate::wire::Wire;
 use crate::{references, room, waiting};
 use paceline::{Bytes, Payload, RetryOn, Session, Shape, Submission, Waiter, Within};
@@ -39,7 +40,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// A function of Python's with these terms.
+    /// A function of Python's with these terms. Fails in a process that was forked from the session's.
     pub fn function(
         &self,
         session: &Session,
@@ -47,7 +48,8 @@ impl Terms {
         name: &str,
         shape: Shape,
         within: Within,
-    ) -> Function {
+    ) -> PyResult<Function> {
+        check_own(payload.py(), session)?;
         let submission = Submission {
             function: session.define(Bytes::copy_from_slice(payload.as_bytes())),
             shape,
@@ -58,14 +60,14 @@ impl Terms {
             wait: waiting::timeout(self.wait).unwrap_or(Duration::ZERO),
             within,
         };
-        Function {
+        Ok(Function {
             session: session.clone(),
             submission,
             name: Arc::from(name),
             wire: Wire::Pickle,
             visit: None,
             remembers: payload.as_bytes().first() == Some(&KEPT) && session.loses_objects(),
-        }
+        })
     }
 
     fn causes(&self) -> RetryOn {
@@ -87,6 +89,8 @@ impl Function {
         args: &Bound<'_, PyTuple>,
         kwargs: &Bound<'_, PyDict>,
     ) -> PyResult<(Payload, Option<Box<Made>>)> {
+        crate::ending::stays();
+        check_own(args.py(), &self.session)?;
         if !self.remembers {
             return Ok((references::placed(&self.session, self.bytes(args, kwargs)?), None));
         }
@@ -176,7 +180,7 @@ impl Function {
     /// Call it in the callback thread; here if the session is closed.
     fn call_back(&self, py: Python<'_>, callback: Py<PyAny>) {
         let notice = move || {
-            Python::attach(|py| {
+            crate::ending::attach(|py| {
                 let callback = callback.bind(py);
                 let called = callback.call0().map(drop).or_else(|error| log_failure(callback, error));
                 called.unwrap_or_else(|error| error.write_unraisable(py, None));
@@ -189,6 +193,7 @@ impl Function {
 
     /// Only see whether the arguments can be sent.
     fn look(&self, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<()> {
+        crate::ending::stays();
         self.wire.call(args, Some(kwargs)).map(drop)
     }
 
@@ -226,6 +231,7 @@ impl Function {
         progress: Option<Bound<'py, PyAny>>,
         whole: bool,
     ) -> PyResult<Bound<'py, PyList>> {
+        check_own(items.py(), &self.session)?;
         map::run(self, items, star, chunksize, progress.as_ref(), whole)
     }
 
@@ -237,6 +243,7 @@ impl Function {
         ordered: bool,
         lookahead: usize,
     ) -> PyResult<Results> {
+        check_own(items.py(), &self.session)?;
         Results::new(self, items, star, chunksize, ordered, lookahead)
     }
 }

@@ -8,6 +8,7 @@
 
 use crate::makers::Made;
 use crate::outcome::{self, Of};
+use crate::session::check_own;
 use crate::waiting;
 use crate::wire::Wire;
 use paceline::{Cell, Notice, Outcome, Session, TaskId, Waiter};
@@ -122,6 +123,10 @@ impl FutureBase {
         Ok(object)
     }
 
+    pub fn is_done(&self) -> bool {
+        self.cell().is_none_or(|cell| cell.is_done())
+    }
+
     fn task(&self) -> PyResult<&Task> {
         self.task.get().ok_or_else(|| PyTypeError::new_err("a Future is made by submitting a task"))
     }
@@ -132,6 +137,7 @@ impl FutureBase {
         if task.cell.is_done() {
             return Ok(true);
         }
+        check_own(py, &task.session)?;
         let waiter = Waiter::new(1);
         if !task.cell.watch(&waiter) {
             return Ok(true);
@@ -325,10 +331,14 @@ impl FutureBase {
 
     #[pyo3(signature = (r#fn))]
     fn add_done_callback(slf: &Bound<'_, Self>, r#fn: Py<PyAny>) -> PyResult<()> {
+        crate::ending::stays();
         let callback = r#fn;
         let this = slf.get();
         if this.task()?.cell.is_done() && this.python.lock().extras.is_none() {
             return call_back(slf, &callback);
+        }
+        if !this.done() {
+            check_own(slf.py(), &this.task()?.session)?;
         }
         this.python.lock().extras.get_or_insert_default().callbacks.push(callback);
         Self::ask_for_notice(slf)
@@ -412,6 +422,9 @@ impl FutureBase {
     /// Have the callback thread publish the outcome when it comes; if it is there, publish it now.
     fn ask_for_notice(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
+        if !this.done() {
+            check_own(slf.py(), &this.task()?.session)?;
+        }
         {
             let mut python = this.python.lock();
             let extras = python.extras.get_or_insert_default();
@@ -422,7 +435,7 @@ impl FutureBase {
         let task = this.task()?;
         let future = slf.clone().unbind();
         let notice: Notice = Box::new(move || {
-            Python::attach(|py| {
+            crate::ending::attach(|py| {
                 publish(future.bind(py)).unwrap_or_else(|error| error.write_unraisable(py, None));
             });
         });
@@ -439,6 +452,7 @@ impl FutureBase {
 
 /// Tell everybody who asked: those behind the condition, then the callbacks.
 fn publish(future: &Bound<'_, FutureBase>) -> PyResult<()> {
+    crate::ending::stays();
     let py = future.py();
     let this = future.get();
     let (condition, waiters) = {

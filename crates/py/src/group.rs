@@ -42,7 +42,7 @@ impl Group {
         retry_on: Vec<String>,
         timeout: Option<f64>,
         priority: i32,
-    ) -> Function {
+    ) -> PyResult<Function> {
         let terms = Terms { wait, retries, retry_on, timeout, priority };
         terms.function(&self.session, payload, name, self.shape, Within::Member(member))
     }

@@ -2,6 +2,7 @@
 
 use crate::function::{Function, Terms};
 use crate::pool::Pool;
+use crate::session::check_own;
 use paceline::{ActorId, Card, Session, Shape, Within};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -68,7 +69,7 @@ impl Guest {
         retry_on: Vec<String>,
         timeout: Option<f64>,
         priority: i32,
-    ) -> Function {
+    ) -> PyResult<Function> {
         let terms = Terms { wait, retries, retry_on, timeout, priority };
         let made = terms.function(
             &self.visit.session,
@@ -76,8 +77,8 @@ impl Guest {
             name,
             Shape::default(),
             Within::Guest(self.visit.actor),
-        );
-        Function { visit: Some(self.visit.clone()), ..made }
+        )?;
+        Ok(Function { visit: Some(self.visit.clone()), ..made })
     }
 
     fn close(&self) {
@@ -100,11 +101,12 @@ pub fn host(
     about: Vec<u8>,
     program: Option<String>,
 ) -> PyResult<()> {
+    check_own(py, pool.session())?;
     let actor = actor_of(actor)?;
     let card = Card { name, about, program };
     let mut interrupt = None;
     let interrupted = || {
-        interrupt = Python::attach(|py| py.check_signals().err());
+        interrupt = crate::ending::attach(|py| py.check_signals().err());
         interrupt.is_some()
     };
     let hosted = py.detach(|| pool.session().host_actor(actor, card, pool.id(), interrupted));

@@ -2,7 +2,8 @@
 //!
 //! The only crate that knows Python. Small files: values ([`values`], [`scalar`], [`buffers`]; to other languages [`message`]), the
 //! client's classes ([`session`], [`function`], [`group`], [`pool`], [`guest`], [`future`], [`map`], [`waiting`], [`room`],
-//! [`watch`]), what the machine has ([`machine`]), and the slot's side ([`zygote`], [`slot`], [`beside`], [`loading`]).
+//! [`watch`]), what the machine has ([`machine`]), the slot's side ([`zygote`], [`slot`], [`beside`],
+//! [`loading`]), and threads that outlast the interpreter ([`ending`]).
 //!
 //! * PY-1: no lock of ours is held while Python code runs, and Python is never entered under one.
 //! * PY-2: every wait releases the interpreter lock and lets Ctrl-C through within 100 ms.
@@ -12,6 +13,7 @@ use pyo3::prelude::*;
 mod arrays;
 mod beside;
 mod buffers;
+mod ending;
 mod files;
 mod function;
 mod future;

@@ -27,7 +27,7 @@ impl Made {
         let Ok(held) = held.cast::<HeldReference>() else { return };
         let (name, wire) = (self.name.clone(), self.wire);
         let told: Told = Arc::new(move |session, task, outcome| {
-            Python::attach(|py| {
+            crate::ending::attach(|py| {
                 let error = outcome::resolve(py, outcome, &Of::one(task, &name, session, wire)).err()?;
                 Some(format!("{name}: {error}"))
             })

@@ -10,6 +10,7 @@ use crate::function::Function;
 use crate::makers::Made;
 use crate::outcome::{self, Of};
 use crate::references::{self, Plain};
+use crate::session::check_own;
 use crate::waiting;
 use crate::wire::Wire;
 use paceline::{Batch, Bytes, Lost, LostCause, Outcome, Payload, Session, Submission, TaskId, Ticket};
@@ -46,6 +47,7 @@ struct Feeder {
 
 impl Feeder {
     fn new(items: &Bound<'_, PyAny>, star: bool, wire: Wire, chunksize: usize) -> PyResult<Feeder> {
+        crate::ending::stays();
         if chunksize == 0 {
             return Err(PyValueError::new_err("chunksize must be at least 1"));
         }
@@ -171,6 +173,7 @@ pub fn run<'py>(
     progress: Option<&Bound<'py, PyAny>>,
     whole: bool,
 ) -> PyResult<Bound<'py, PyList>> {
+    crate::ending::stays();
     let py = items.py();
     let ours = chunksize.is_none();
     let (items, chunksize) = match chunksize {
@@ -374,6 +377,7 @@ impl Results {
     }
 
     fn advance(&self, py: Python<'_>, lazy: &mut Lazy) -> PyResult<Option<Py<PyAny>>> {
+        check_own(py, &self.session)?;
         loop {
             if let Some(value) = lazy.chunk.pop_front() {
                 return Ok(Some(value));
@@ -421,6 +425,7 @@ impl Results {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        crate::ending::stays();
         let Some(mut lazy) = self.inner.lock().take() else {
             return Err(PyValueError::new_err("imap is being advanced by another thread"));
         };

@@ -7,7 +7,7 @@
 //! * PO-2: who gets an object has a map of its own: its arrays can be written, and nobody else sees it.
 
 use crate::references::{self, Travel};
-use crate::slot;
+use crate::{room, session, slot};
 use paceline::Session;
 use paceline::embedded::fill_random;
 use paceline::makers::Maker;
@@ -18,11 +18,11 @@ use paceline_proto::objects::{Missing, Reference};
 use paceline_proto::{ClientId, NodeId, ObjectId, PinId};
 use paceline_slot::{Runtime, Wait};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyOSError, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PySlice, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyTuple};
 use std::ffi::c_int;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -65,15 +65,37 @@ pub fn of_slot() -> Option<io::Result<Objects>> {
     Some(opened.map(|opened| SLOT.get_or_init(|| opened).clone()))
 }
 
-pub fn of_session(session: &Session) -> PyResult<Store> {
-    let objects = of_slot().unwrap_or_else(|| session.objects());
-    Ok(Store { objects: objects.map_err(|error| PyOSError::new_err(error.to_string()))? })
+pub fn of_session(py: Python<'_>, session: &Session) -> PyResult<Store> {
+    match of_slot().unwrap_or_else(|| session.objects()) {
+        Ok(objects) => Ok(Store { objects }),
+        Err(error) => Err(out_of_reach(py, Some(session), error)),
+    }
 }
+
+/// Why the store of objects is out of reach, as users know it. What the system said is its cause.
+fn out_of_reach(py: Python<'_>, session: Option<&Session>, error: io::Error) -> PyErr {
+    let made = match session.filter(|session| session.is_closed()) {
+        Some(session) => room::closed(py, session),
+        None => {
+            let made = py.import(intern!(py, "paceline.errors")).and_then(|errors| {
+                let options = PyDict::new(py);
+                options.set_item("hint", OUT_OF_REACH_HINT)?;
+                let message = format!("the store of objects cannot be reached: {error}");
+                errors.getattr(intern!(py, "ConnectionFailed"))?.call((message,), Some(&options))
+            });
+            made.map_or_else(|error| error, PyErr::from_value)
+        }
+    };
+    made.set_cause(py, Some(error.into()));
+    made
+}
+
+const OUT_OF_REACH_HINT: &str = "the cluster, or the node that this is on, has ended or is about to: see paceline status, and connect again";
 
 /// Nobody will claim these, which a result of this session's has kept.
 pub fn unpin(session: &Session, pins: &[PinId]) {
-    if let Ok(store) = of_session(session) {
-        pins.iter().for_each(|pin| store.objects.unpin(*pin));
+    if let Ok(objects) = of_slot().unwrap_or_else(|| session.objects()) {
+        pins.iter().for_each(|pin| objects.unpin(*pin));
     }
 }
 
@@ -228,8 +250,8 @@ fn lost(Reference { object, home, .. }: Reference, why: &Missing) -> String {
 impl Store {
     /// The one of the slot that this process is, if it is one.
     #[staticmethod]
-    fn of_slot() -> PyResult<Option<Store>> {
-        let objects = self::of_slot().transpose().map_err(|error| PyOSError::new_err(error.to_string()))?;
+    fn of_slot(py: Python<'_>) -> PyResult<Option<Store>> {
+        let objects = self::of_slot().transpose().map_err(|error| out_of_reach(py, None, error))?;
         Ok(objects.map(|objects| Store { objects }))
     }
 
@@ -274,6 +296,7 @@ impl Store {
 
     /// One more reference, to what something else keeps meanwhile.
     fn hold(&self, py: Python<'_>, reference: &[u8]) -> PyResult<HeldReference> {
+        self.check_own(py)?;
         let reference = unpacked(reference)?;
         let (held, asked) = self.objects.hold(reference);
         asked.iter().try_for_each(|asked| answer_of(py, asked, reference, None).map(drop))?;
@@ -282,6 +305,7 @@ impl Store {
 
     /// The reference that has come by this pin.
     fn claim(&self, py: Python<'_>, reference: &[u8], pin: u128) -> PyResult<HeldReference> {
+        self.check_own(py)?;
         let reference = unpacked(reference)?;
         let (held, asked) = self.objects.claim(PinId(pin), reference);
         answer_of(py, &asked, reference, None)?;
@@ -415,9 +439,16 @@ impl Mapped {
 }
 
 impl Store {
+    /// As of a session.
+    fn check_own(&self, py: Python<'_>) -> PyResult<()> {
+        if self.objects.is_foreign() { Err(session::forked(py)) } else { Ok(()) }
+    }
+
     /// Keep a value under this name; or why not.
     fn put_as(&self, value: &Bound<'_, PyAny>, wait: f64, object: ObjectId) -> PyResult<Result<Held, Room>> {
+        crate::ending::stays();
         let py = value.py();
+        self.check_own(py)?;
         let mark = references::mark();
         let pickled = references::travelling(Travel::Object, || pickle(value));
         let inside: Vec<Reference> =
@@ -460,6 +491,7 @@ impl Store {
     }
 
     fn content(&self, py: Python<'_>, reference: &[u8], timeout: Option<f64>) -> PyResult<Arc<Content>> {
+        self.check_own(py)?;
         let reference = unpacked(reference)?;
         match self.objects.get(reference) {
             Ok(content) => Ok(content),
@@ -473,6 +505,7 @@ impl Store {
 
 /// The value that an object is.
 fn load(py: Python<'_>, content: Arc<Content>) -> PyResult<Bound<'_, PyAny>> {
+    crate::ending::stays();
     let module = py.import(intern!(py, "paceline._objects"))?;
     module.getattr(intern!(py, "decoded"))?.call1(parts(py, content)?)
 }

@@ -35,6 +35,7 @@ pub fn load(py: Python<'_>, stored: Stored) -> Outcome {
 
 /// The value, or the exception.
 pub fn resolve<'py>(py: Python<'py>, outcome: Outcome, of: &Of<'_>) -> PyResult<Bound<'py, PyAny>> {
+    crate::ending::stays();
     match outcome {
         // Nobody was there to return anything.
         Outcome::Value(bytes) if bytes.is_empty() => Ok(py.None().into_bound(py)),

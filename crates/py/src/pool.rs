@@ -4,6 +4,7 @@ use crate::function::{Function, Terms};
 use crate::future::{FutureBase, future_class};
 use crate::guest;
 use crate::outcome::{self, Of};
+use crate::session::check_own;
 use crate::waiting;
 use crate::wire::Wire;
 use paceline::{Bytes, Cell, HistoryFull, Notice, PoolId, Session, Standing, TaskId, Waiter, Within};
@@ -56,6 +57,8 @@ impl Pool {
         kwargs: &Bound<'_, PyDict>,
         replaces: Option<&[u8]>,
     ) -> PyResult<Standing> {
+        crate::ending::stays();
+        check_own(args.py(), &self.session)?;
         Ok(Standing {
             payload: Wire::Pickle.call(args, Some(kwargs))?,
             function: self.session.define(Bytes::copy_from_slice(payload.as_bytes())),
@@ -136,7 +139,7 @@ impl Pool {
         retry_on: Vec<String>,
         timeout: Option<f64>,
         priority: i32,
-    ) -> Function {
+    ) -> PyResult<Function> {
         self.used.store(true, Ordering::Relaxed);
         let terms = Terms { wait, retries, retry_on, timeout, priority };
         terms.function(&self.session, payload, name, self.id.shape, Within::Pool(self.id.number))
@@ -144,6 +147,9 @@ impl Pool {
 
     /// Node, slot, and whether it has run all standing calls.
     fn places(&self) -> Vec<(String, u64, bool)> {
+        if self.session.is_foreign() {
+            return Vec::new();
+        }
         let places = self.session.pool_places(&self.id).into_iter();
         places.map(|place| (place.node, place.slot.0, place.prepared)).collect()
     }
@@ -151,17 +157,20 @@ impl Pool {
     #[pyo3(signature = (count, timeout))]
     fn ready(&self, py: Python<'_>, count: u32, timeout: Option<f64>) -> PyResult<bool> {
         self.used.store(true, Ordering::Relaxed);
+        check_own(py, &self.session)?;
         self.wait(py, &self.session.pool_ready(&self.id, count), timeout)
     }
 
     /// Wait until the pool has ended; what broke it is raised.
     #[pyo3(signature = (timeout=None))]
     fn ended(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        check_own(py, &self.session)?;
         self.wait(py, &self.session.pool_ended(&self.id), timeout)
     }
 
     #[pyo3(signature = (timeout=None))]
     fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        check_own(py, &self.session)?;
         self.wait(py, &self.session.pool_drained(&self.id), timeout)
     }
 

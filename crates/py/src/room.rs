@@ -45,7 +45,7 @@ impl Gate {
         let callback = Arc::new(callback);
         let later = callback.clone();
         let notice = Box::new(move || {
-            Python::attach(|py| {
+            crate::ending::attach(|py| {
                 later.call0(py).map_or_else(|error| error.write_unraisable(py, None), drop);
             });
         });
@@ -81,8 +81,8 @@ pub fn offer<'py>(
     Ok((future, Some(Gate { gate })))
 }
 
-/// The task was not let in, because the session is closed.
-fn closed(py: Python<'_>, session: &Session) -> PyErr {
+/// The session is closed: what was to be done with it is not.
+pub fn closed(py: Python<'_>, session: &Session) -> PyErr {
     let made = py.import(intern!(py, "paceline.errors")).and_then(|module| match session.stopped_by() {
         Some(by) => module.getattr(intern!(py, "ClusterStopped"))?.call1((by,)),
         None => module.getattr(intern!(py, "ClusterClosed"))?.call0(),

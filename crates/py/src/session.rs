@@ -173,8 +173,8 @@ impl Session {
     }
 
     /// The objects that this program has references to.
-    fn objects(&self) -> PyResult<crate::objects::Store> {
-        crate::objects::of_session(&self.inner)
+    fn objects(&self, py: Python<'_>) -> PyResult<crate::objects::Store> {
+        crate::objects::of_session(py, &self.inner)
     }
 
     #[getter]
@@ -246,7 +246,7 @@ impl Session {
         };
         let shape = Shape { needs, program, placement };
         let terms = Terms { wait, retries, retry_on, timeout, priority };
-        let made = terms.function(&self.inner, payload, name, shape, Within::Any);
+        let made = terms.function(&self.inner, payload, name, shape, Within::Any)?;
         Ok(Function { wire, ..made })
     }
 
@@ -452,6 +452,28 @@ impl Session {
     }
 }
 
+/// This process has the session. In one that was forked from it nobody would ever answer, and a lock of the session's may
+/// be held by a thread that is not there.
+#[inline]
+pub fn check_own(py: Python<'_>, session: &paceline::Session) -> PyResult<()> {
+    if session.is_foreign() { Err(forked(py)) } else { Ok(()) }
+}
+
+/// Something of the process that this one was forked from was used here.
+#[cold]
+pub fn forked(py: Python<'_>) -> PyErr {
+    let made = py.import(intern!(py, "paceline.errors")).and_then(|errors| {
+        let options = PyDict::new(py);
+        options.set_item("hint", FORKED_HINT)?;
+        errors.getattr(intern!(py, "NotConnected"))?.call((FORKED,), Some(&options))
+    });
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+const FORKED: &str = "this process was forked from the one that is connected, whose futures, actors and references cannot be \
+                      used here";
+const FORKED_HINT: &str = "make new ones here: the first call connects this process by itself; or use them in the process that made them";
+
 fn limits(queue_tasks: Option<usize>, queue_bytes: Option<usize>, result_bytes: Option<usize>) -> Limits {
     let usual = Limits::default();
     Limits {
@@ -478,7 +500,7 @@ pub fn parse_address(text: &str) -> PyResult<String> {
 
 /// One entry into Python for a round of callbacks.
 fn enter(run: &mut dyn FnMut()) {
-    Python::attach(|_| run());
+    crate::ending::attach(|_| run());
 }
 
 fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
@@ -486,7 +508,7 @@ fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
         Stream::Out => 1,
         Stream::Err => 2,
     };
-    Python::attach(|py| {
+    crate::ending::attach(|py| {
         let printed = py.import(intern!(py, "paceline._output")).and_then(|module| {
             module.getattr(intern!(py, "emit"))?.call1((slot.0, stream, PyBytes::new(py, &text)))
         });
@@ -497,7 +519,7 @@ fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
 }
 
 pub fn warn(text: &str) {
-    Python::attach(|py| {
+    crate::ending::attach(|py| {
         let warned = py
             .import(intern!(py, "paceline._output"))
             .and_then(|module| module.getattr(intern!(py, "warn"))?.call1((text,)));

@@ -1,6 +1,7 @@
 //! Blocking until tasks are done, with the interpreter released and Ctrl-C let through.
 
 use crate::future::FutureBase;
+use crate::session::{check_own, forked};
 use crate::slot;
 use paceline::{Cell, Session, Waited, Waiter};
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -19,9 +20,11 @@ pub fn block(
     focus: Option<&Cell>,
     timeout: Option<Duration>,
 ) -> PyResult<bool> {
+    crate::ending::stays();
     if waiter.is_satisfied() {
         return Ok(true);
     }
+    check_own(py, session)?;
     let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut waits = session.keep_waiting();
     loop {
@@ -66,8 +69,13 @@ pub fn wait(
     n: usize,
     timeout: Option<f64>,
 ) -> PyResult<()> {
+    crate::ending::stays();
     let limit = self::timeout(timeout);
     let Some(session) = futures.iter().find_map(|future| future.get().session()) else { return Ok(()) };
+    if session.is_foreign() {
+        let done = futures.iter().filter(|future| future.get().is_done()).count();
+        return if done >= n.min(futures.len()) { Ok(()) } else { Err(forked(py)) };
+    }
     let waiter = Waiter::new(n.min(futures.len()));
     let mut watched = Vec::new();
     for future in &futures {

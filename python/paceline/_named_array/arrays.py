@@ -24,18 +24,23 @@ def torch() -> Any:
 
 
 def is_tensor(value: object) -> bool:
-    loaded: Any = sys.modules.get("torch")
-    return loaded is not None and isinstance(value, loaded.Tensor)
+    return _is_a(value, "torch", "Tensor")
+
+
+def _is_a(value: object, module_name: str, name: str) -> bool:
+    """Whether it is of this class. A module that another thread still imports may not have the class yet, and then
+    there is nothing of that class."""
+    kind = getattr(sys.modules.get(module_name), name, None)
+    return kind is not None and isinstance(value, kind)
 
 
 def as_array(value: object, path: str) -> Any:
     """An array as it is; numbers, text and lists of them as an array of numpy's."""
     if is_tensor(value):
         return value
-    loaded: Any = sys.modules.get("numpy")
-    if loaded is not None and isinstance(value, loaded.ndarray):
+    if _is_a(value, "numpy", "ndarray"):
         return value
-    if hasattr(value, "__array_namespace__") and not (loaded is not None and isinstance(value, loaded.generic)):
+    if hasattr(value, "__array_namespace__") and not _is_a(value, "numpy", "generic"):
         return value
     np: Any = numpy()
     try:

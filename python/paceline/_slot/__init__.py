@@ -86,7 +86,9 @@ def bind(
         sys.path[:] = dict.fromkeys([*here, *_own_path])
         if brought and "importlib" in sys.modules:
             # Folders that were looked at before may hold more by now.
-            sys.modules["importlib"].invalidate_caches()
+            import importlib
+
+            importlib.invalidate_caches()
         if files is not None and os.path.exists(os.path.join(files, "notes", "packages")):
             from paceline._slot.packages import check
 
@@ -204,9 +206,9 @@ def finish() -> None:
 
 
 def _join_threads() -> None:
-    threading: Any = sys.modules.get("threading")
-    if threading is not None:
-        threading._shutdown()
+    shutdown = getattr(sys.modules.get("threading"), "_shutdown", None)
+    if shutdown is not None:
+        shutdown()
 
 
 def _run_exit_handlers() -> None:

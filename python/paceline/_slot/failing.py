@@ -57,10 +57,13 @@ def assemble(
 
 def unreadable(error: BaseException) -> Exception:
     """The error for arguments that arrived here and cannot be read. `error` says why."""
-    from paceline.errors import UNREADABLE, ArgumentNotSerializable, ObjectLost, OwnerLost, StoreFull
+    from paceline import errors
+    from paceline.errors import UNREADABLE, ArgumentNotSerializable
 
-    if isinstance(error, (ObjectLost, OwnerLost, StoreFull)):
-        return error  # nothing is wrong with the pickle: what it refers to is not to be had
+    # Nothing is wrong with the pickle: what it refers to is not to be had, or its store is out of reach.
+    beside_it = (errors.ObjectLost, errors.OwnerLost, errors.StoreFull, errors.LimitReached)
+    if isinstance(error, (*beside_it, errors.ClusterClosed, errors.ConnectionFailed)):
+        return error
     reason = f"{_type_name(error)}: {_message(error)}"
     found = ArgumentNotSerializable(f"cannot read an argument in its slot: {reason}", path="argument", hint=UNREADABLE)
     found.__cause__ = error

@@ -85,15 +85,18 @@ def original(module_name: str, qualified_name: str) -> Any:
 def plain(value: Any) -> Any:
     """The original of a remote function or class; anything else as it is."""
     value = plain_class(value)
-    remote: Any = sys.modules.get("paceline._remote")
-    if remote is not None and isinstance(value, (remote.RemoteFunction, remote.RemoteMethod)):
+    if _is_a(value, "paceline._remote", "RemoteFunction") or _is_a(value, "paceline._remote", "RemoteMethod"):
         return value.original
     return value
 
 
 def plain_class(value: Any) -> Any:
     """A remote class's original; anything else as it is."""
-    classes: Any = sys.modules.get("paceline._actor_class")
-    if classes is not None and isinstance(value, classes.ActorClass):
-        return value.original
-    return value
+    return value.original if _is_a(value, "paceline._actor_class", "ActorClass") else value
+
+
+def _is_a(value: object, module_name: str, name: str) -> bool:
+    """Whether it is of this class. A module that another thread still imports may not have the class yet, and then
+    there is nothing of that class."""
+    kind = getattr(sys.modules.get(module_name), name, None)
+    return kind is not None and isinstance(value, kind)

@@ -491,6 +491,12 @@ impl Session {
         self.shared.closed()
     }
 
+    /// Whether this process was forked from the one that has the session. Here nothing of it may be used: its threads do
+    /// not exist, and its locks may be held by one of them.
+    pub fn is_foreign(&self) -> bool {
+        self.shared.is_foreign()
+    }
+
     /// Who ended the cluster, if it was not this program.
     pub fn stopped_by(&self) -> Option<String> {
         match self.shared.state.lock().inner.core.closing() {

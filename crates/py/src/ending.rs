@@ -1,0 +1,123 @@
+//! Threads that are inside our calls when the interpreter ends.
+//!
+//! Before 3.14, CPython ends a thread that asks for the interpreter's lock while it finalizes, by `pthread_exit`. The C
+//! library then unwinds that thread's stack, and where our frames have called Python code, it meets frames that must not
+//! be unwound so: the process aborts. PyO3 lets a thread stand still instead which attaches again by PyO3, but it knows
+//! nothing of threads in Python code that our frames have called: the items of a map, callbacks, what pickles and unpickles
+//! values.
+//!
+//! * EN-1: a thread that has come to a place where our frames call Python code stands still when the interpreter ends it,
+//!   as it does from CPython 3.14 on. It ends with the process.
+//! * EN-2: a thread that leaves by itself is not held.
+//!
+//! The C library runs the cleanup handlers of a thread before it unwinds frames that are behind them. Ours is not in any
+//! frame of the thread's stack, so it runs before the first is unwound. Only glibc unwinds; elsewhere there is nothing to do.
+
+use pyo3::prelude::*;
+use std::cell::{OnceCell, UnsafeCell};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// glibc's `struct _pthread_cleanup_buffer`.
+#[repr(C)]
+struct Buffer {
+    routine: Option<extern "C" fn(*mut c_void)>,
+    argument: *mut c_void,
+    cancel_type: c_int,
+    before: *mut Buffer,
+}
+
+/// What it takes, which is there or not.
+struct Functions {
+    push: unsafe extern "C" fn(*mut Buffer, extern "C" fn(*mut c_void), *mut c_void),
+    pop: unsafe extern "C" fn(*mut Buffer, c_int),
+    is_finalizing: unsafe extern "C" fn() -> c_int,
+}
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+/// The handler of one thread. It is at a place of its own, outside of the stack.
+struct Handler {
+    buffer: Box<UnsafeCell<Buffer>>,
+    functions: &'static Functions,
+}
+
+thread_local! {
+    static HANDLER: OnceCell<Option<Handler>> = const { OnceCell::new() };
+}
+
+/// Python code is about to be called by our frames in this thread (EN-1). Costs nothing but the first time.
+#[inline]
+pub fn stays() {
+    // A thread whose variables are gone already runs no more Python code of ours.
+    let _ = HANDLER.try_with(|handler| {
+        handler.get_or_init(|| functions().map(Handler::new));
+    });
+}
+
+/// [`Python::attach`], where what is called may be Python code.
+pub fn attach<T>(run: impl FnOnce(Python<'_>) -> T) -> T {
+    stays();
+    Python::attach(run)
+}
+
+impl Handler {
+    fn new(functions: &'static Functions) -> Handler {
+        let empty = Buffer {
+            routine: None,
+            argument: std::ptr::null_mut(),
+            cancel_type: 0,
+            before: std::ptr::null_mut(),
+        };
+        let buffer = Box::new(UnsafeCell::new(empty));
+        // SAFETY: the buffer stays where it is until it is taken out again, in the same thread.
+        unsafe { (functions.push)(buffer.get(), stand_still, std::ptr::null_mut()) };
+        Handler { buffer, functions }
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        // SAFETY: this thread ends, so whatever was put before it is gone, and it is the first again.
+        unsafe { (self.functions.pop)(self.buffer.get(), 0) };
+    }
+}
+
+/// The thread is being ended: by the interpreter, or because it wants to (EN-2).
+extern "C" fn stand_still(_: *mut c_void) {
+    let is_finalizing = functions().map(|functions| functions.is_finalizing);
+    // SAFETY: it may be called at any time, without the interpreter's lock.
+    while is_finalizing.is_some_and(|is_finalizing| unsafe { is_finalizing() } != 0) {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}
+
+fn functions() -> Option<&'static Functions> {
+    static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
+    FUNCTIONS.get_or_init(find).as_ref()
+}
+
+fn find() -> Option<Functions> {
+    let found = |name: &CStr| {
+        // SAFETY: a name that ends with zero, looked for in all that this process has loaded.
+        let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    };
+    let (push, pop) = (found(c"_pthread_cleanup_push")?, found(c"_pthread_cleanup_pop")?);
+    // It has lost its underscore in 3.13.
+    let is_finalizing = found(c"Py_IsFinalizing").or_else(|| found(c"_Py_IsFinalizing"))?;
+    // SAFETY: these are what glibc and CPython declare under these names.
+    unsafe {
+        Some(Functions {
+            push: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(*mut Buffer, extern "C" fn(*mut c_void), *mut c_void),
+            >(push),
+            pop: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut Buffer, c_int)>(pop),
+            is_finalizing: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(is_finalizing),
+        })
+    }
+}
