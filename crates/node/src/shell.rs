@@ -551,7 +551,7 @@ impl Shell {
             start.command.clone_from(&self.options.command);
             start.variables.splice(0..0, self.options.variables.iter().cloned());
         }
-        match Zygote::start_program(self.zygotes, &start, &self.desk) {
+        match Zygote::start_program(self.zygotes, &start, self.options.descent.as_ref(), &self.desk) {
             Ok(zygote) => {
                 self.programs.insert(program, zygote);
                 None

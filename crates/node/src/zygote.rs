@@ -9,6 +9,8 @@
 //! * ZN-1: a zygote that is killed cannot end what its slots have started, and what has a session of its own outlives them.
 //!   So everything that descends from it, which a mark in the environment tells, is killed by the node before their deaths
 //!   are reported.
+//! * ZN-2: of a node that is known by the same id after its next start everything has the node's mark as well: what a start
+//!   has left is killed before the next one joins, which the head takes as proof that it is gone.
 
 use crate::news::{Desk, News};
 use crate::requests::Options;
@@ -58,7 +60,7 @@ impl Zygote {
         let command: Vec<String> = options.command.iter().cloned().chain(["0".into()]).collect();
         // Slots print to their node; what the zygote itself may have to complain about is for the user's eyes. A
         // terminal's signals are for the user's program alone.
-        let mark = Mark::draw()?;
+        let mark = Mark::draw(options.descent.as_ref())?;
         let variables: Vec<(String, String)> =
             options.variables.iter().cloned().chain([mark.variable()]).collect();
         let process = Process::Own(detached::start(&command, &variables, theirs)?);
@@ -66,14 +68,19 @@ impl Zygote {
     }
 
     /// A program that may turn out to be none of ours.
-    pub(crate) fn start_program(number: u64, start: &Start, desk: &Desk) -> io::Result<Zygote> {
+    pub(crate) fn start_program(
+        number: u64,
+        start: &Start,
+        node: Option<&Mark>,
+        desk: &Desk,
+    ) -> io::Result<Zygote> {
         let (ours, theirs) = fds::pair()?;
         let (program, arguments) = start.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
         for secret in detached::SECRETS {
             command.env_remove(secret);
         }
-        let mark = Mark::draw()?;
+        let mark = Mark::draw(node)?;
         let mut process = command
             .args(arguments)
             .arg("0")
