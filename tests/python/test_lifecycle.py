@@ -143,6 +143,61 @@ def test_a_killed_zygote_is_replaced() -> None:
     assert_nothing_left(done)
 
 
+# The zygote stands still, and one of the two slots is dead, which only the zygote could notice.
+STOPPED_ZYGOTE = BUSY + textwrap.dedent(
+    """
+    import signal
+    zygote = pl.remote(os.getppid)()
+    def stop():
+        os.kill(os.getppid(), signal.SIGSTOP)
+    def die_once(mark):
+        try:
+            os.mkdir(mark)
+        except FileExistsError:
+            return "again"
+        os._exit(1)
+    pl.remote(stop)()
+    print("zygote", zygote, flush=True)
+    """
+)
+
+
+@pytest.mark.slow
+def test_calls_end_though_a_task_has_stopped_the_zygote() -> None:
+    done = run_script(
+        STOPPED_ZYGOTE
+        + textwrap.dedent(
+            """
+            import tempfile
+            dying = pl.remote(die_once).options(retries=2)
+            with tempfile.TemporaryDirectory() as folder:
+                futures = [dying.submit(f"{folder}/{number}") for number in range(4)]
+                print([future.result(timeout=25) for future in futures])
+            try:
+                pl.remote(os._exit).options(retries=0).submit(1).result(timeout=25)
+            except pl.SlotDied:
+                print("told")
+            assert pl.remote(os.getppid)() != zygote
+            """
+        ),
+        timeout=50,
+    ).ok()
+    assert str(["again"] * 4) in done.stdout
+    assert "told" in done.stdout
+    assert_nothing_left(done)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_stopped_zygote_ends_with_its_program(number: signal.Signals) -> None:
+    with start_script(STOPPED_ZYGOTE + "nap.map([30] * 2, chunksize=1)") as running:
+        wait_until(lambda: "zygote" in running.output(), "the zygote to be stopped")
+        running.send_signal(number)
+        done = running.wait(10)
+        assert done.returncode == -number
+        wait_until(lambda: not running.processes(), "every process of the cluster to end", 5, running.processes)
+        assert_nothing_left(done)
+
+
 @pytest.mark.parametrize(
     "ending",
     ["", "pl.shutdown()", "raise SystemExit(3)", "1 / 0", "os._exit(4)"],

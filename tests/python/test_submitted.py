@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from paceline._cli import program
 from support.daemons import Commands, Told
 from support.disks import FaultyDisk
-from support.processes import is_dead, processes_of
+from support.processes import is_dead, process, processes_of
 from support.waiting import wait_until
 
 # Soon enough for tests: a node without its head ends such work after four seconds, and the head waits a beat more.
@@ -34,6 +35,15 @@ until = time.monotonic() + seconds
 while time.monotonic() < until:
     with open(me, "w") as file:
         file.write(str(time.monotonic()))
+    time.sleep(0.02)
+"""
+
+# Appends the time to a file of its own, for as long as it lives.
+BEATS = """
+import os, sys, time
+mine = os.open(os.path.join(sys.argv[1], f"{os.getpid()}"), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+while True:
+    os.write(mine, b"%d\\n" % time.monotonic_ns())
     time.sleep(0.02)
 """
 
@@ -76,6 +86,10 @@ class Marks:
 
     def started(self) -> set[int]:
         return {int(path.name) for path in self.folder.iterdir()}
+
+    def beats(self, pid: int) -> list[int]:
+        """When the copy of this number lived, by the clock of all of them."""
+        return [int(line) for line in (self.folder / str(pid)).read_text().split("\n")[:-1]]
 
     def alive(self) -> set[int]:
         return {pid for pid in self.started() if Path(f"/proc/{pid}").exists() and not is_dead(pid)}
@@ -292,6 +306,41 @@ def test_it_is_started_once_more_when_its_node_is_lost(paceline: Commands, tmp_p
     ended = wait_for_state(paceline, name, "ended")
     assert ended["reason"] == "node-lost"
     assert marks.started() == {first, second}
+
+
+@pytest.mark.parametrize("zygote_is", ["stopped", "killed"])
+def test_program_of_a_node_that_was_killed_has_ended_before_the_node_joins_again(
+    paceline: Commands, tmp_path: Path, zygote_is: str
+) -> None:
+    marks = Marks(tmp_path / "marks")
+    head = paceline.start("--no-node", *QUICK)
+    token = paceline("token", "--json").ok().json["token"]
+    home = Commands(tmp_path / "a", paceline.marker)
+    node = home.join(head["address"], "a", "--cpus", "1", "--token", token, *QUICK)["pid"]
+    (tmp_path / "beats.py").write_text(BEATS)
+    beats = [sys.executable, str(tmp_path / "beats.py"), str(marks.folder)]
+    # A shell ends with its zygote, and what it has started does not.
+    command = beats if zygote_is == "stopped" else ["sh", "-c", shlex.join(beats) + "; true"]
+    name = submit(paceline, "--restarts", "3", "--", *command)
+    first = marks.wait_for_one()
+    wait_for_state(paceline, name, "running")
+    slot = first if zygote_is == "stopped" else process(first).parent  # type: ignore[union-attr]
+    zygote = process(slot).parent  # type: ignore[union-attr]
+    # Whoever is killed while it stands still has done nothing about it.
+    os.kill(zygote if zygote_is == "stopped" else node, signal.SIGSTOP)
+    if zygote_is == "killed":
+        os.kill(zygote, signal.SIGKILL)
+    os.kill(node, signal.SIGKILL)
+    # All its threads: the last one gives its lock back.
+    wait_until(lambda: process(node) is None, "the node to be gone", 5)
+    assert home.join(head["address"], "a", "--cpus", "1", *QUICK)["pid"] != node
+    second = marks.wait_for_one(but={first})
+    wait_until(lambda: len(marks.beats(second)) > 50, "the second copy to have run for a second", 20)
+    assert marks.beats(first)[-1] < marks.beats(second)[0], "two copies lived at the same time"
+    assert is_dead(first)
+    assert is_dead(zygote)
+    paceline("stop").ok()
+    wait_until(lambda: not paceline.processes(), "everything to end", 10, paceline.processes)
 
 
 def test_it_is_let_finish_on_a_node_that_is_drained(paceline: Commands, tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ impl Carries for NodeToZygote {
     fn descriptors(&self) -> usize {
         match self {
             NodeToZygote::Fork { .. } => 4,
+            NodeToZygote::Lifeline => 1,
             NodeToZygote::Exit | NodeToZygote::KillAt { .. } => 0,
         }
     }

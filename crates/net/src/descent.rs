@@ -5,9 +5,11 @@
 //! comes from. Only one that was started with another environment, or by another user, is not found.
 //!
 //! * DE-1: a process is killed only while it has the mark: its number may be another's in the next moment.
+//! * DE-2: whoever kills is spared, though it may have the mark itself: a node can be started by what it once ran.
 
+use paceline_proto::NodeId;
 use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getpid, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,22 +21,41 @@ pub const VARIABLE: &str = "PACELINE_DESCENT";
 /// Between two looks for those that were just started by others of them.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Marks what descends from one process.
-pub struct Mark(String);
+/// Marks what descends from one process, or from all starts of one node.
+#[derive(Clone)]
+pub struct Mark {
+    text: String,
+    /// That of the node, which all its zygotes have in common.
+    node: Option<String>,
+}
 
 impl Mark {
-    /// Draws one that nothing else has.
-    pub fn draw() -> io::Result<Mark> {
-        Ok(Mark(format!("{:032x}", u128::from_le_bytes(crate::secure::keys::random()?))))
+    /// The mark of everything that any start of this node has started on this machine.
+    pub fn of_node(node: NodeId) -> Mark {
+        Mark { text: format!("node-{:016x}", node.0), node: None }
+    }
+
+    /// Draws one that nothing else has, for a process of this node.
+    pub fn draw(node: Option<&Mark>) -> io::Result<Mark> {
+        let text = format!("{:032x}", u128::from_le_bytes(crate::secure::keys::random()?));
+        Ok(Mark { text, node: node.map(|node| node.text.clone()) })
     }
 
     /// Returns the variable that the process is to be started with.
     pub fn variable(&self) -> (String, String) {
-        let value = match std::env::var(VARIABLE) {
-            Ok(ours) => format!("{ours}:{}", self.0),
-            Err(_) => self.0.clone(),
-        };
-        (VARIABLE.into(), value)
+        let inherited = std::env::var(VARIABLE).ok();
+        let marks = [inherited.as_ref(), self.node.as_ref(), Some(&self.text)];
+        (VARIABLE.into(), marks.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(":"))
+    }
+
+    /// The same as [`Mark::kill_all`], where nobody knows when the last of them was started: one that was started behind
+    /// the back of a look, by one that was gone before the look came to it, is seen by the next.
+    pub fn kill_all_left(&self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        self.kill_all(within) && {
+            std::thread::sleep(PAUSE);
+            self.kill_all(until.saturating_duration_since(Instant::now()))
+        }
     }
 
     /// Kills everything that has the mark, and what it starts meanwhile, within this time. Returns whether nothing is left.
@@ -71,11 +92,11 @@ impl Mark {
             let (name, value) = entry.split_at_checked(VARIABLE.len())?;
             (name == VARIABLE.as_bytes()).then_some(value.strip_prefix(b"=")?)
         });
-        value.is_some_and(|value| value.split(|byte| *byte == b':').any(|mark| mark == self.0.as_bytes()))
+        value.is_some_and(|value| value.split(|byte| *byte == b':').any(|mark| mark == self.text.as_bytes()))
     }
 }
 
-/// The processes of this user.
+/// The processes of this user, but for this one (DE-2).
 fn own_processes() -> impl Iterator<Item = Pid> {
     let user = geteuid().as_raw();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -84,21 +105,41 @@ fn own_processes() -> impl Iterator<Item = Pid> {
         .filter_map(move |entry| Some((number(entry.file_name())?, entry.metadata().ok()?.uid())))
         .filter(move |(_, owner)| *owner == user)
         .map(|(pid, _)| pid)
+        .filter(|pid| *pid != getpid())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::kill_process;
     use std::os::unix::process::{CommandExt, ExitStatusExt};
-    use std::process::Command;
+    use std::process::{Child, Command};
+
+    fn sleep(variable: (String, String)) -> Child {
+        Command::new("sleep").arg("600").envs([variable]).process_group(0).spawn().unwrap()
+    }
+
+    #[test]
+    fn processes_of_all_starts_of_a_node_are_killed_and_those_of_no_other() {
+        let node = NodeId(u64::from_le_bytes(crate::secure::keys::random().unwrap()));
+        let other = Mark::of_node(NodeId(node.0 ^ 1));
+        let start = |node: &Mark| sleep(Mark::draw(Some(node)).unwrap().variable());
+        let mut ours = [start(&Mark::of_node(node)), start(&Mark::of_node(node))];
+        kill_process(Pid::from_child(&ours[0]), Signal::STOP).unwrap();
+        let mut stranger = start(&other);
+        assert!(Mark::of_node(node).kill_all_left(Duration::from_secs(10)));
+        for process in &mut ours {
+            assert_eq!(process.wait().unwrap().signal(), Some(9));
+        }
+        assert!(stranger.try_wait().unwrap().is_none(), "DE-1");
+        assert!(other.kill_all_left(Duration::from_secs(10)));
+        stranger.wait().unwrap();
+    }
 
     #[test]
     fn marked_processes_are_killed_and_no_others() {
-        let (mark, other) = (Mark::draw().unwrap(), Mark::draw().unwrap());
-        let sleep = |variable: (String, String)| {
-            Command::new("sleep").arg("600").envs([variable]).process_group(0).spawn().unwrap()
-        };
-        let nested = (VARIABLE.to_owned(), format!("{}:{}", mark.0, other.0));
+        let (mark, other) = (Mark::draw(None).unwrap(), Mark::draw(None).unwrap());
+        let nested = (VARIABLE.to_owned(), format!("{}:{}", mark.text, other.text));
         let mut marked = [sleep(mark.variable()), sleep(nested)];
         let mut stranger = sleep(other.variable());
         assert!(mark.kill_all(Duration::from_secs(10)));

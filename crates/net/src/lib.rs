@@ -15,6 +15,7 @@ pub mod fds;
 pub mod file;
 pub mod fork;
 pub mod kept;
+pub mod lifeline;
 pub mod link;
 pub mod lockfile;
 pub mod page;

@@ -40,6 +40,15 @@ pub fn next_stopped() -> Option<(Pid, Option<i32>)> {
     Some((Pid::from_raw(pid)?, (code == libc::CLD_STOPPED).then_some(status)))
 }
 
+/// Whether this process, which may be anybody's, was stopped by a signal. One that is traced does not count.
+pub fn stands_still(process: Pid) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())) else {
+        return false;
+    };
+    // The name stands in brackets, and may have some itself.
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+}
+
 /// Reap this child if it has ended.
 pub fn reap(child: Pid) -> Option<Reaped> {
     let mut status = 0;

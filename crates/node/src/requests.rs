@@ -4,6 +4,7 @@ use crate::places::{LinkLimits, LinkPlace};
 use crate::store::Store;
 use paceline_core::node::{Config, Status};
 use paceline_core::objects;
+use paceline_net::descent::Mark;
 use paceline_net::secure::Secured;
 use paceline_proto::question::{Answer, NodeQuestion};
 use paceline_proto::{LeaseId, Way};
@@ -42,6 +43,8 @@ pub struct Options {
     pub object_memory: u64,
     /// How many links slots and clients may have here.
     pub limits: LinkLimits,
+    /// What everything that it starts is marked with (ZN-2); none if no later start has the same id.
+    pub descent: Option<Mark>,
     /// Where what clients bring is kept; none if there is nobody who could bring anything.
     pub store: Option<Store>,
 }

@@ -68,6 +68,7 @@ impl Service {
                 () = alarm::reached(shell.wake()) => shell.on_alarm(),
                 () = alarm::reached(shell.memory_wake()) => shell.on_memory_wake(),
                 () = alarm::reached(shell.limits_wake()) => shell.on_limits_wake(),
+                () = alarm::reached(shell.zygotes_wake()) => shell.on_zygotes_wake(),
                 () = alarm::reached(shell.store_wake()) => shell.on_store_wake(),
                 // The head has taken something; there may be room for output again.
                 () = shell.head_drained(), if !shell.takes_output() => {}

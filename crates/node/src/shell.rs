@@ -40,6 +40,8 @@ const ENOUGH: usize = 256 << 10;
 const ZYGOTE_LIMIT: Duration = Duration::from_millis(500);
 /// How often clients that may have gone are looked for.
 const TIDY_EVERY: Duration = Duration::from_millis(500);
+/// How often zygotes are looked at while somebody needs them.
+const LOOK_AT_ZYGOTES_EVERY: Duration = Duration::from_secs(1);
 /// A client whose store is silent for about three of these has gone.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How long the last messages to the head may take then.
@@ -73,6 +75,8 @@ pub(crate) struct Shell {
     look_at: u64,
     /// When to look next at slots that have limits.
     look_at_limits: u64,
+    /// When to look next whether zygotes stand still.
+    look_at_zygotes: u64,
     /// When to look next for clients that have gone.
     tidy_at: Option<u64>,
     closed: bool,
@@ -118,6 +122,7 @@ impl Shell {
             wake: None,
             look_at: 0,
             look_at_limits: 0,
+            look_at_zygotes: 0,
             tidy_at: None,
             closed: false,
         }
@@ -165,6 +170,19 @@ impl Shell {
         let (sizes, pause) = self.slots.look_at_limits(self.core.limits());
         self.look_at_limits = clock::now() + pause.as_nanos() as u64;
         self.step(Event::Sizes(sizes));
+    }
+
+    /// When to look whether zygotes stand still. Never while nobody needs them.
+    pub(crate) fn zygotes_wake(&self) -> Option<u64> {
+        self.core.needs_zygotes().then_some(self.look_at_zygotes)
+    }
+
+    pub(crate) fn on_zygotes_wake(&mut self) {
+        self.look_at_zygotes = clock::now() + LOOK_AT_ZYGOTES_EVERY.as_nanos() as u64;
+        let own = self.zygote.iter().map(|zygote| (ProgramId::OWN, zygote));
+        let others = self.programs.iter().map(|(&program, zygote)| (program, zygote));
+        let stopped = own.chain(others).filter(|(_, zygote)| zygote.stands_still());
+        self.step(Event::ZygotesStopped(stopped.map(|(program, _)| program).collect()));
     }
 
     /// Whether the core has nothing more to wait for.
@@ -410,7 +428,10 @@ impl Shell {
     fn on_zygote(&mut self, number: u64, message: ZygoteToNode) {
         match message {
             ZygoteToNode::Hello => {
-                let mut programs = self.programs.iter();
+                if let Some(zygote) = self.zygote.as_mut().filter(|zygote| zygote.number == number) {
+                    zygote.on_hello();
+                }
+                let mut programs = self.programs.iter_mut();
                 if let Some((&program, zygote)) = programs.find(|(_, zygote)| zygote.number == number) {
                     zygote.on_hello();
                     self.step(Event::ProgramUp(program));
@@ -477,6 +498,14 @@ impl Shell {
             Effect::EndProgram { program } => {
                 if let Some(zygote) = self.programs.remove(&program) {
                     self.ending.spawn(zygote.end(ZYGOTE_LIMIT));
+                }
+            }
+            Effect::KillZygote { program } => {
+                let zygote =
+                    if program.is_own() { self.zygote.as_ref() } else { self.programs.get(&program) };
+                if let Some(zygote) = zygote {
+                    tracing::warn!("a zygote was stopped and stands still: it is killed");
+                    zygote.kill();
                 }
             }
             Effect::Fork { slot, program } => return self.fork(slot, program),
@@ -551,7 +580,7 @@ impl Shell {
             start.command.clone_from(&self.options.command);
             start.variables.splice(0..0, self.options.variables.iter().cloned());
         }
-        match Zygote::start_program(self.zygotes, &start, &self.desk) {
+        match Zygote::start_program(self.zygotes, &start, self.options.descent.as_ref(), &self.desk) {
             Ok(zygote) => {
                 self.programs.insert(program, zygote);
                 None

@@ -4,11 +4,14 @@
 //! Another program's is one, because how it ended must be told to whoever asked for it.
 //!
 //! Its end of the link is its standard input: so it is inherited by it alone, whatever else this program starts at the
-//! same moment. The link is also the lifeline: when this process is gone, it breaks, and the zygote ends everything.
+//! same moment. When this process is gone the link breaks, and the zygote ends everything. One that was stopped reads nothing,
+//! so it has a lifeline as well, whose end lets it go on.
 //!
 //! * ZN-1: a zygote that is killed cannot end what its slots have started, and what has a session of its own outlives them.
 //!   So everything that descends from it, which a mark in the environment tells, is killed by the node before their deaths
 //!   are reported.
+//! * ZN-2: of a node that is known by the same id after its next start everything has the node's mark as well: what a start
+//!   has left is killed before the next one joins, which the head takes as proof that it is gone.
 
 use crate::news::{Desk, News};
 use crate::requests::Options;
@@ -16,12 +19,13 @@ use crate::words::Words;
 use paceline_net::control::{self, Receiver, Sender};
 use paceline_net::descent::Mark;
 use paceline_net::detached::{self, Detached};
+use paceline_net::kept::Kept;
 use paceline_net::watch::{self, Watched};
-use paceline_net::{fds, poll};
+use paceline_net::{fds, lifeline, poll, reap};
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
 use paceline_proto::{DeathCause, SlotId, Start};
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -41,6 +45,7 @@ pub(crate) struct Zygote {
     pub number: u64,
     mark: Mark,
     sender: Sender<NodeToZygote>,
+    lifeline: Option<Kept>,
     process: Process,
     reader: JoinHandle<()>,
     /// What a program has to say for itself; the client's own is believed to be one.
@@ -58,7 +63,7 @@ impl Zygote {
         let command: Vec<String> = options.command.iter().cloned().chain(["0".into()]).collect();
         // Slots print to their node; what the zygote itself may have to complain about is for the user's eyes. A
         // terminal's signals are for the user's program alone.
-        let mark = Mark::draw()?;
+        let mark = Mark::draw(options.descent.as_ref())?;
         let variables: Vec<(String, String)> =
             options.variables.iter().cloned().chain([mark.variable()]).collect();
         let process = Process::Own(detached::start(&command, &variables, theirs)?);
@@ -66,14 +71,19 @@ impl Zygote {
     }
 
     /// A program that may turn out to be none of ours.
-    pub(crate) fn start_program(number: u64, start: &Start, desk: &Desk) -> io::Result<Zygote> {
+    pub(crate) fn start_program(
+        number: u64,
+        start: &Start,
+        node: Option<&Mark>,
+        desk: &Desk,
+    ) -> io::Result<Zygote> {
         let (ours, theirs) = fds::pair()?;
         let (program, arguments) = start.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
         for secret in detached::SECRETS {
             command.env_remove(secret);
         }
-        let mark = Mark::draw()?;
+        let mark = Mark::draw(node)?;
         let mut process = command
             .args(arguments)
             .arg("0")
@@ -91,7 +101,7 @@ impl Zygote {
     fn new(number: u64, link: OwnedFd, process: Process, mark: Mark, desk: &Desk) -> io::Result<Zygote> {
         let (sender, receiver) = control::channel(link)?;
         let reader = tokio::spawn(read(number, receiver, process.watch(), desk.clone()));
-        Ok(Zygote { number, mark, sender, process, reader, words: None })
+        Ok(Zygote { number, mark, sender, lifeline: None, process, reader, words: None })
     }
 
     pub(crate) fn fork(&self, slot: SlotId, descriptors: Vec<OwnedFd>) {
@@ -104,7 +114,16 @@ impl Zygote {
     }
 
     /// It has said that it is one.
-    pub(crate) fn on_hello(&self) {
+    pub(crate) fn on_hello(&mut self) {
+        match lifeline::pair() {
+            // A program may say it again.
+            _ if self.lifeline.is_some() => {}
+            Ok((ours, theirs)) => {
+                self.sender.send(&NodeToZygote::Lifeline, vec![theirs]);
+                self.lifeline = Some(ours);
+            }
+            Err(error) => tracing::warn!(%error, "a zygote has no lifeline"),
+        }
         if let Some(words) = &self.words {
             words.pass_on();
         }
@@ -115,13 +134,32 @@ impl Zygote {
         self.words.as_ref().map(Words::last).unwrap_or_default()
     }
 
+    /// Whether a signal has stopped it.
+    pub(crate) fn stands_still(&self) -> bool {
+        reap::stands_still(match &self.process {
+            Process::Own(process) => process.pid(),
+            Process::Other(process) => Pid::from_child(process),
+        })
+    }
+
+    /// It is heard of when it is gone, as if it had died by itself.
+    pub(crate) fn kill(&self) {
+        match &self.process {
+            Process::Own(process) => process.kill(),
+            Process::Other(process) => {
+                let process = pidfd_open(Pid::from_child(process), PidfdFlags::empty());
+                let _ = process.map(|process| pidfd_send_signal(process, Signal::KILL));
+            }
+        }
+    }
+
     /// Let it end everything it has started, and itself; after `within` it is killed.
     pub(crate) async fn end(mut self, within: Duration) {
         let gone = self.process.watch();
         self.reader.abort();
         let _ = (&mut self.reader).await;
         // With the reader's end this closes the link.
-        drop(self.sender);
+        drop((self.sender, self.lifeline));
         let ended = tokio::time::timeout(within, wait(gone)).await;
         self.process.bury();
         if ended.is_err() {
@@ -161,7 +199,7 @@ impl Process {
                 bury(&process);
                 DeathCause::Exit(-1)
             }
-            Process::Other(process) => reap(process),
+            Process::Other(process) => reap_group(process),
         }
     }
 }
@@ -175,7 +213,7 @@ fn bury(process: &Detached) {
 }
 
 /// End its group, for what was started may have been a script, and say how the process itself ended.
-fn reap(mut process: Child) -> DeathCause {
+fn reap_group(mut process: Child) -> DeathCause {
     let ended = match process.try_wait() {
         Ok(None) => {
             let _ = kill_process_group(Pid::from_child(&process), Signal::KILL);

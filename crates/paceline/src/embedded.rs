@@ -143,6 +143,8 @@ impl Embedded {
             printed: None,
             limits: paceline_node::LinkLimits::default(),
             object_memory: config.object_memory.unwrap_or_else(|| default_object_memory(memory)),
+            // It ends with this process, and no other has its id.
+            descent: None,
             store: None,
         };
         let (node_service, node) = paceline_node::service(options);

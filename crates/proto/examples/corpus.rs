@@ -337,6 +337,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         SlotToNode::Objects,
         NodeToZygote::Fork { slot },
         NodeToZygote::Exit,
+        NodeToZygote::Lifeline,
         ZygoteToNode::Hello,
         ZygoteToNode::Forked { slot, pid: 4711 },
         ZygoteToNode::Exited { slot, pid: 4711, cause: DeathCause::Exit(1), peak: 1 << 24 },

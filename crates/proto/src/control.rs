@@ -435,6 +435,8 @@ pub enum NodeToZygote {
     KillAt {
         slots: Vec<(SlotId, u64)>,
     },
+    /// Brings the end of a pipe whose other end nobody has any more when the node is gone.
+    Lifeline,
 }
 
 /// Zygote to node.

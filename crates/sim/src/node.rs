@@ -211,6 +211,7 @@ impl Sim {
                     self.links.remove(zygote.link);
                 }
             }
+            Effect::KillZygote { program } => self.zygote_dies(node, program),
             Effect::Fork { slot, program } => self.fork(node, slot, program),
             Effect::ToSlot { slot, message, connection } => {
                 let connection = connection.map(LinkId);

@@ -6,6 +6,7 @@
 //!
 //! * ZY-1: a slot's end is reported after its process group was killed, and with it whatever the slot left behind.
 //! * ZY-2: when the node is gone, so is everything: every slot, its group, its leftovers, and then the zygote.
+//!   A zygote that was stopped goes on then: the kernel lets it, for nothing that it reads could.
 //! * ZY-3: single-threaded, and nothing of one slot is open in another.
 //! * ZY-4: a slot that must exist once is killed when its time has come, whether or not the node says a word.
 //!
@@ -16,6 +17,7 @@ use crate::deadlines::Deadlines;
 use crate::directory;
 use paceline_net::cgroup;
 use paceline_net::control::{Inbox, Outbox};
+use paceline_net::lifeline::go_on_at_the_end_of;
 use paceline_net::private::Reserved;
 use paceline_net::reap::{Reaped, first_dead, next_stopped, reap};
 use paceline_net::signalfd::Signals;
@@ -47,6 +49,8 @@ pub struct Zygote {
     /// The node's process; none if it was gone before we looked.
     peer: Option<OwnedFd>,
     peer_pid: Pid,
+    /// Ends with the node (ZY-2).
+    lifeline: Option<OwnedFd>,
     slots: HashMap<Pid, Slot>,
     deadlines: Deadlines,
     pid: Pid,
@@ -104,6 +108,7 @@ impl Zygote {
             signals,
             peer,
             peer_pid,
+            lifeline: None,
             slots: HashMap::new(),
             deadlines: Deadlines::new()?,
             pid,
@@ -127,6 +132,12 @@ impl Zygote {
             match self.inbox.next() {
                 Ok(Some((NodeToZygote::KillAt { slots }, _))) => {
                     self.deadlines.set(slots);
+                    continue;
+                }
+                Ok(Some((NodeToZygote::Lifeline, descriptors))) => {
+                    self.lifeline = descriptors.into_iter().next();
+                    // Where the system does not help, one that runs hears of the node's end all the same.
+                    let _ = self.lifeline.as_ref().map(go_on_at_the_end_of);
                     continue;
                 }
                 Ok(Some((NodeToZygote::Fork { slot }, descriptors))) => {
@@ -272,9 +283,19 @@ impl Birth {
     /// In the child, first of all: stop being the zygote. Its descriptors close, signals arrive again, output goes to
     /// the node. Gives the slot's id, its control socket and its page.
     pub fn become_slot(self, zygote: Zygote) -> io::Result<(SlotId, OwnedFd, OwnedFd)> {
-        let Zygote { signals, node, inbox, outbox, peer, slots, deadlines, pid: parent, peer_pid: _ } =
-            zygote;
-        drop((node, inbox, outbox, peer, slots, deadlines));
+        let Zygote {
+            signals,
+            node,
+            inbox,
+            outbox,
+            peer,
+            lifeline,
+            slots,
+            deadlines,
+            pid: parent,
+            peer_pid: _,
+        } = zygote;
+        drop((node, inbox, outbox, peer, lifeline, slots, deadlines));
         // The parent does the same. Whoever comes second is told off, which does not matter.
         let _ = setpgid(None, None);
         set_parent_process_death_signal(Some(Signal::KILL))?;

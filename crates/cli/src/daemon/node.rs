@@ -9,6 +9,7 @@ use super::python::Python;
 use super::{End, head, random, seconds_since_1970, uplink};
 use crate::failure::{Code, Failure, usage};
 use paceline_core::node::Config;
+use paceline_net::descent::Mark;
 use paceline_net::fds;
 use paceline_net::secure::{Accepted, Door, Introduction, Role, Secured, Serves};
 pub use paceline_node::End as Over;
@@ -28,6 +29,9 @@ use tokio::task::JoinHandle;
 
 /// Slots kept ready beyond the CPUs.
 const SPARES: u64 = 1;
+
+/// How long what an earlier start has left may take to end, before that is said.
+const LEFT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct Running {
     handle: Handle,
@@ -78,6 +82,9 @@ pub async fn start(
     // A later start has a higher number, whatever became of the one before.
     let before = Incarnation(before.map_or(0, |record| record.incarnation));
     let incarnation = before.next(u32::from_le_bytes(random()?));
+    let descent = Mark::of_node(NodeId(number));
+    // That this start reports without it is proof to the head that it is gone (ZN-2).
+    let nothing_left = before == Incarnation(0) || end_left(&descent).await;
 
     let seen = match &head {
         HeadAt::Here(_) => None,
@@ -144,6 +151,7 @@ pub async fn start(
         uplink: way_up(&head),
         headless: on_headless(&headless, &ended_link),
         answers: Some(answers(log.clone(), programs.clone(), &record, &wanted.labels)),
+        descent: Some(descent.clone()),
         store: Some(store),
         printed: Some(Arc::new(move |name, text| programs.print(name, text))),
         limits: wanted.limits.links(),
@@ -151,16 +159,33 @@ pub async fn start(
     };
     let (service, handle) = paceline_node::service(options);
     let mut others = Vec::new();
-    match head {
+    let join: Box<dyn FnOnce() + Send> = match head {
         HeadAt::Here(head) => {
             let (ours, theirs) = fds::pair()?;
-            head.handle.accept(theirs);
-            handle.join(ours);
+            let (head, handle) = (head.handle.clone(), handle.clone());
+            Box::new(move || {
+                head.accept(theirs);
+                handle.join(ours);
+            })
         }
         HeadAt::There { secured, dial, .. } => {
-            handle.join(secured);
             others.push(tokio::spawn(join::keep(*dial, handle.clone(), ended_link, headless.clone())));
+            let handle = handle.clone();
+            Box::new(move || handle.join(secured))
         }
+    };
+    if nothing_left {
+        join();
+    } else {
+        up.warnings.push(STILL_THERE.into());
+        others.push(tokio::spawn(async move {
+            tracing::warn!("{STILL_THERE}");
+            while !end_left(&descent).await {
+                tracing::warn!("{STILL_THERE}");
+            }
+            tracing::info!("nothing is left of an earlier start of this node: it joins");
+            join();
+        }));
     }
     let service = tokio::spawn({
         let ended = ended.clone();
@@ -199,6 +224,16 @@ pub async fn start(
         up.unix = unix;
     }
     Ok(Running { handle, service, others, lock, place: place.clone(), name: wanted.name.clone(), headless })
+}
+
+const STILL_THERE: &str = "processes that an earlier start of this node has left do not end though they were killed: \
+    the node joins when they have ended";
+
+/// Ends what earlier starts of the node have left on this machine (ZN-2). Returns whether nothing of it is left.
+async fn end_left(descent: &Mark) -> bool {
+    let descent = descent.clone();
+    let ended = tokio::task::spawn_blocking(move || descent.kill_all_left(LEFT_TIMEOUT));
+    ended.await.unwrap_or(false)
 }
 
 fn way_up(head: &HeadAt<'_>) -> Uplink {

@@ -21,6 +21,8 @@ pub enum Event {
     ProgramUp(ProgramId),
     /// It is gone or could not be started. Everything it had said was handed in before.
     ProgramDown(ProgramId, StartError),
+    /// The zygotes of these programs were found to stand still, because a signal has stopped them, and no others.
+    ZygotesStopped(Vec<ProgramId>),
     Forked {
         slot: SlotId,
         pid: u32,
@@ -99,6 +101,10 @@ pub enum Effect {
     },
     /// Kill this program's zygote and all that came of it. Nothing more is to be said about it.
     EndProgram {
+        program: ProgramId,
+    },
+    /// Kill this program's zygote. Its death is told as any other.
+    KillZygote {
         program: ProgramId,
     },
     /// Send to the slot, with the descriptor of this connection if there is one.

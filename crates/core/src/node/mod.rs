@@ -41,6 +41,7 @@ mod stopped;
 #[cfg(test)]
 mod tests;
 mod works;
+mod zygotes;
 
 use crate::alarm::Alarm;
 use crate::time::Tick;
@@ -63,6 +64,7 @@ pub use leases::StoreOf;
 pub use memory::MemoryBound;
 pub use status::{SlotState, SlotStatus, Status};
 pub use stopped::name as stopping_signal;
+pub use zygotes::ZYGOTE_STOPPED_LIMIT;
 
 /// The node.
 pub struct Node {
@@ -85,6 +87,8 @@ pub struct Node {
     works: BTreeMap<LeaseId, Errand>,
     zygote: Zygote,
     zygote_backoff: Backoff,
+    /// Since when zygotes were found to stand still, each time that was looked.
+    stopped_zygotes: BTreeMap<ProgramId, Tick>,
     /// The programs beside the clients' own.
     programs: BTreeMap<ProgramId, Program>,
     slots: BTreeMap<SlotId, Slot>,
@@ -232,6 +236,7 @@ impl Node {
             works: BTreeMap::new(),
             zygote: Zygote::Absent { not_before: Tick::ZERO },
             zygote_backoff: Backoff::default(),
+            stopped_zygotes: BTreeMap::new(),
             programs: BTreeMap::new(),
             slots: BTreeMap::new(),
             pending: VecDeque::new(),
@@ -265,6 +270,7 @@ impl Node {
             Event::ZygoteDied => self.on_zygote_died(now, out),
             Event::ProgramUp(program) => self.on_program_up(now, program),
             Event::ProgramDown(program, why) => self.on_program_down(now, program, why, out),
+            Event::ZygotesStopped(programs) => self.on_zygotes_stopped(now, &programs, out),
             Event::Forked { slot, pid } => self.on_forked(now, slot, pid, out),
             Event::Stopped { slot, signal, ends_at } => self.on_stopped(now, slot, signal, ends_at),
             Event::Continued { slot } => self.on_continued(slot),
@@ -308,6 +314,7 @@ impl Node {
             *since = *since + gap;
         }
         self.programs_on_gap(gap);
+        self.stopped_zygotes_on_gap(gap);
         self.leave_by = self.leave_by.map(|by| by + gap);
         for slot in self.slots.values_mut() {
             if let Some(stopped) = &mut slot.stopped {
@@ -344,6 +351,7 @@ impl Node {
             out.push(Effect::Closed);
         }
         self.tidy_works();
+        self.tidy_stopped_zygotes();
         self.tell_zygotes(out);
         let next = self.next_deadline(now);
         out.extend(self.alarm.on_settled(now, next).map(Effect::WakeAt));

@@ -65,6 +65,7 @@ impl Node {
         why: StartError,
         out: &mut Vec<Effect>,
     ) {
+        self.forget_stopped_zygote(program);
         let Some(entry) = self.programs.get_mut(&program) else { return };
         let before = std::mem::replace(&mut entry.state, ProgramState::Absent);
         match before {

@@ -138,6 +138,7 @@ impl Node {
     /// Slots end with their zygote; what it had not forked yet never will be.
     pub(super) fn on_zygote_died(&mut self, now: Tick, out: &mut Vec<Effect>) {
         let (Zygote::Starting { since } | Zygote::Up { since }) = self.zygote else { return };
+        self.forget_stopped_zygote(ProgramId::OWN);
         self.zygote_backoff.on_death(now, now.since(since));
         self.zygote = Zygote::Absent { not_before: self.zygote_backoff.until() };
         self.end_slots_of(ProgramId::OWN, out);

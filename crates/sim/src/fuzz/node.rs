@@ -123,7 +123,8 @@ impl Shell {
             70..=75 => {
                 Event::Stopped { slot: self.slot(input), signal: 19, ends_at: input.option(|it| it.now) }
             }
-            76..=79 => Event::Continued { slot: self.slot(input) },
+            76..=77 => Event::Continued { slot: self.slot(input) },
+            78..=79 => Event::ZygotesStopped(input.some(2, Input::program)),
             80..=83 => {
                 let calls = |input: &mut Input<'_>| GuestCalls {
                     lease: input.lease(),

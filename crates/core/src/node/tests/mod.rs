@@ -11,6 +11,7 @@ mod random;
 mod stopped;
 mod supply;
 mod works;
+mod zygotes;
 
 use super::*;
 use paceline_proto::control::{HeadToNode, NodeToSlot, SlotToNode, Stream};

@@ -69,6 +69,7 @@ impl Model {
                 self.on_node(message);
             }
             Effect::KillAt { .. } => {}
+            Effect::KillZygote { .. } => unreachable!("none stands still"),
             Effect::StartZygote => {
                 assert!(!self.zygote, "one zygote at a time");
                 self.zygote = self.random.below(8) > 0 || self.works;
