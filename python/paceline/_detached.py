@@ -24,6 +24,8 @@ RESTARTS = 1_000_000
 PREFIX = "actor."
 # How long an actor may take to be known after its program was accepted.
 START = 60.0
+# Between two attempts to submit the program of an actor whose name is about to be free.
+AGAIN_PAUSE = 0.02
 
 
 def create(
@@ -66,13 +68,19 @@ def create(
             restarts=RESTARTS,
         )
 
-    try:
-        submit()
-    except errors.ActorRefused:
-        # The program of an earlier one of this name may be about to end, as that has; or somebody else's to come.
-        if look_for(session, name, START) is not None:
-            raise
-        submit()
+    began = time.monotonic()
+    while True:
+        try:
+            submit()
+            break
+        except errors.ActorRefused as refused:
+            # The program of an earlier one of this name may be about to end, as that has, until its end is in the journal; or
+            # somebody else's is to come.
+            taken = "is there already" in str(refused)
+            late = time.monotonic() - began >= START
+            if not taken or late or look_for(session, name, START) is not None:
+                raise
+            time.sleep(AGAIN_PAUSE)
     began = time.monotonic()
     found = look_for(session, name, START)
     # If it is gone already, it has failed, and the first call says how.

@@ -68,7 +68,8 @@ def test_joined_node_that_panics_is_gone_and_joins_anew(paceline: Commands, tmp_
     wait_until(lambda: paceline.nodes() == [], "the head to notice")
     again = paceline.join(up["address"], "n1", "--cpus", "1")
     assert again["pid"] != node["pid"]
-    assert paceline.nodes() == ["n1"]
+    # `join` returns when the node is on its way to the head.
+    wait_until(lambda: paceline.nodes() == ["n1"], "the head to count on it")
     paceline("stop").ok()
     paceline.assert_nothing_left()
 

@@ -11,10 +11,11 @@ from pathlib import Path
 MARKER = "PACELINE_TEST_RUN"
 
 
-def restore_hangup() -> None:
-    """Let SIGHUP end the child again, as its `preexec_fn`: who starts the tests by `nohup` has it ignored, and children
-    inherit that."""
+def restore_signals() -> None:
+    """Let SIGHUP and SIGINT reach the child again, as its `preexec_fn`: who starts the tests by `nohup`, or in the background
+    of a script, has them ignored, and children inherit that."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def start_script(
             stderr=stderr,
             # Its own group: a Ctrl-C in a test is a signal to this group, and never reaches the tests themselves.
             start_new_session=True,
-            preexec_fn=processes.restore_hangup,
+            preexec_fn=processes.restore_signals,
         )
     return Running(process, run)
 

@@ -89,7 +89,7 @@ def _start(command: Sequence[str], run: Run, environment: dict[str, str]) -> Ter
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=processes.restore_hangup,
+            preexec_fn=processes.restore_signals,
         )
     finally:
         os.close(theirs)
