@@ -74,8 +74,8 @@ def create(
             submit()
             break
         except errors.ActorRefused as refused:
-            # The program of an earlier one of this name may be about to end, as that has, until its end is in the journal; or
-            # somebody else's is to come.
+            # The program of an earlier one of this name may be about to end, as that has, until its end is in the
+            # journal; or somebody else's is to come.
             taken = "is there already" in str(refused)
             late = time.monotonic() - began >= START
             if not taken or late or look_for(session, name, START) is not None:

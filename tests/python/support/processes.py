@@ -12,8 +12,8 @@ MARKER = "PACELINE_TEST_RUN"
 
 
 def restore_signals() -> None:
-    """Let SIGHUP and SIGINT reach the child again, as its `preexec_fn`: who starts the tests by `nohup`, or in the background
-    of a script, has them ignored, and children inherit that."""
+    """Let SIGHUP and SIGINT reach the child again, as its `preexec_fn`: who starts the tests by `nohup`, or in the
+    background of a script, has them ignored, and children inherit that."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
