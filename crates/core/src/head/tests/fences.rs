@@ -151,6 +151,13 @@ fn actor_lost_under_an_earlier_head_is_fenced_by_the_next_one() {
 }
 
 #[test]
+fn earlier_start_of_a_node_opens_no_fence_of_a_later_one() {
+    let (mut bench, _) = restarted(false);
+    let out = bench.join_after(N1, Incarnation(0), 2, &[], Some(1));
+    assert!(!rebuilds(&out), "FE-2: what the later start has is there all the same: {out:?}");
+}
+
+#[test]
 fn actor_given_back_before_its_node_has_come_is_fenced() {
     let (mut bench, _) = restarted(true);
     assert!(!rebuilds(&bench.release(A, 1)), "FE-3: its node does not know, and has it");
