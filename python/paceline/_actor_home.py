@@ -276,9 +276,12 @@ def look_for(session: Session, name: str, within: float, must: bool = False) -> 
     """The actor of this name, as the head knows it. One that is about to come is waited for, for so long; `must` raises
     `ActorUnavailable` if it has not come then."""
     found = _asked(session, name, session.find_actor, within)
-    if found is None and must and _asked(session, name, session.actor_comes):
-        why = "it is being started, or its owner has not come back yet"
-        raise errors.ActorUnavailable(function=f"get_actor({name!r})", why=why)
+    if found is None and must:
+        if _asked(session, name, session.actor_comes):
+            why = "it is being started, or its owner has not come back yet"
+            raise errors.ActorUnavailable(function=f"get_actor({name!r})", why=why)
+        # It may have come between the two questions.
+        found = _asked(session, name, session.find_actor, 0.0)
     return found
 
 
