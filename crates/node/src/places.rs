@@ -3,8 +3,8 @@
 //! Owns: who has how many ([`paceline_core::quota`] decides). Does not own: the links; each has its place along with it.
 //!
 //! * PL-1: a place is given back when its link is gone, and not before.
-//! * PL-3: a connection that has not proved its lease's secret takes no place of the client's: anybody may name a lease.
 //! * PL-2: a slot that has all its places keeps no other slot from anything; the next link is refused with the setting's name.
+//! * PL-3: a connection that has not proved its lease's secret takes no place of the client's: anybody may name a lease.
 
 use paceline_core::quota::Quota;
 use paceline_proto::{ClientId, SlotId};

@@ -8,18 +8,19 @@
 //!
 //! * FE-1: the request for a slot does not stand in the queue while a copy of what it is for may live.
 //! * FE-2: a fence stands until the node says that the slot has ended, the same or a later start of the node reports
-//!   without it and obeys this head (FE-5), or the node has been silent for as long as it takes to end everything by its own clock, and longer by
-//!   what the rates of two clocks may differ and by a heartbeat. An earlier start of the node proves nothing.
+//!   without it and obeys this head (FE-5), or the node has been silent for as long as it takes to end everything by its
+//!   own clock, and longer by what the rates of two clocks may differ and by a heartbeat. An earlier start of the node
+//!   proves nothing.
 //! * FE-3: a lease that its owner claims from a new head, and that no node reports in time, becomes a fence; so does one
 //!   that its owner says it has lost. Both stand for as long as if the node had been heard when that was said, and for
 //!   `client_lost` more: an earlier start of the head may still be there, and keep the lease for its lost client that long.
 //! * FE-4: a head whose `head_lost` is shorter than that of an earlier start waits for what may still run under the longer
 //!   one: a node goes by it until it has been welcomed by this head. The journal keeps the longest for as long.
+//! * FE-5: what a node reports proves nothing before the node is known to obey this head: until it hears the welcome it may
+//!   go back to an earlier start of the head, which may place there what the report does not have.
 //! * FE-6: after a restart of the head, the owner of a detached actor, a submitted program, may be lost before it has named its
 //!   leases. Its next run gets no slot for the actor before every node must have ended what it has of an earlier head, or
 //!   one of them reports the copy.
-//! * FE-5: what a node reports proves nothing before the node is known to obey this head: until it hears the welcome it may
-//!   go back to an earlier start of the head, which may place there what the report does not have.
 
 use super::detached::Write;
 use super::{Effect, Head};
