@@ -215,6 +215,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
             lease: Held { lease, node, incarnation: Incarnation(1), shape, exclusive: Some(ExclusiveId(7)) }
         },
         ClientToHead::OwnedByProgram { exclusive: ExclusiveId(7), program: "actor.learner".into() },
+        ClientToHead::Synced,
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2), timing: timing() },
         HeadToClient::Granted {
             lease,

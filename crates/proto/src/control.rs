@@ -94,6 +94,8 @@ pub enum ClientToHead {
     /// A submitted program of this name owns what is called so. Said before the `Want` for its slot, because an earlier run of the
     /// program may have had one, of which nobody may be left to tell a head that has started anew.
     OwnedByProgram { exclusive: ExclusiveId, program: String },
+    /// Ends what a client says after its `Hello`: actors and visits that it had before and has not named since are over.
+    Synced,
 }
 
 /// Why an actor is no more.

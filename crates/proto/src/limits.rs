@@ -269,6 +269,7 @@ impl Bounded for ClientToHead {
             | ClientToHead::Heartbeat { .. }
             | ClientToHead::Standing { .. }
             | ClientToHead::Reopening
+            | ClientToHead::Synced
             | ClientToHead::Visit { .. }
             | ClientToHead::Lost { .. } => Ok(()),
         }

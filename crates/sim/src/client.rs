@@ -246,6 +246,7 @@ impl Sim {
             | ClientToHead::Release { .. }
             | ClientToHead::Broken { .. }
             | ClientToHead::Heartbeat { .. }
+            | ClientToHead::Synced
             | ClientToHead::Reopening => Repeat::Later,
             ClientToHead::Unreachable { .. } => Repeat::AtOnce,
             ClientToHead::Bye | ClientToHead::Ask { .. } | ClientToHead::Answer { .. } => Repeat::Never,

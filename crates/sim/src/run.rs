@@ -125,7 +125,12 @@ impl Sim {
             && self.works_are_over()
             && self.clients.iter().all(|client| client.leases.is_empty() && client.core.pending() == 0)
             && self.clients.iter().all(|client| client.core.has_room(usize::MAX))
-            && matches!(self.heads_alive()[..], [head] if self.leases_at(head).is_empty())
+            && matches!(self.heads_alive()[..], [head] if self.leases_at(head).is_empty() && !self.has_actors(head))
+    }
+
+    /// Returns whether the head knows of actors that have not ended.
+    fn has_actors(&self, head: usize) -> bool {
+        self.heads[head].core.as_ref().is_some_and(|core| !core.actors().is_empty())
     }
 
     fn leases_at(&self, head: usize) -> Vec<head::LeaseStatus> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const STEPS: u64 = 10_000;
 
 /// Seeds that failed once, and what they found.
-const KEPT: [(u64, &str); 12] = [
+const KEPT: [(u64, &str); 13] = [
     (700_203, "a group is refused, opened again and granted for ever"),
     (700_324, "a guest is charged the calls of an earlier one of its number"),
     (700_919, "a call of a pool ends with a lease that was given up without a word"),
@@ -20,6 +20,10 @@ const KEPT: [(u64, &str); 12] = [
     (
         5_005_243,
         "a program runs twice: a node's old report arrives over an old link when the newer one is gone",
+    ),
+    (
+        7_000_749,
+        "an actor that ended at an earlier head lives on at the later one, and its callers wait for ever",
     ),
     (2_007_871, "two living copies: a later head kept alive what the earlier one took for ended"),
 ];

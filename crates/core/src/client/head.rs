@@ -111,6 +111,7 @@ impl<Ticket: Clone> Client<Ticket> {
             out.push(Effect::ToHead(ClientToHead::Broken { lease: lease.id }));
         }
         self.pools_want(out);
+        out.push(Effect::ToHead(ClientToHead::Synced));
         self.head_settled(now, out);
     }
 

@@ -12,27 +12,18 @@ use paceline_proto::{PlacementId, Rule, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+#[derive(Default)]
 pub(super) struct Sharing {
     placements: BTreeMap<PlacementId, Rule>,
     names: BTreeSet<String>,
-    /// Weight and priority.
-    standing: (u32, i32),
+    /// Weight and priority, once they were set: also the usual ones are said again, because the head may know others.
+    standing: Option<(u32, i32)>,
     /// Tasks that wait for so long and no longer.
     patience: BTreeSet<(Tick, TaskKey, TaskId)>,
 }
 
 /// How soon it is seen that the slot of a pool, for which a task has waited as long as it may, was lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-
-/// What a client is unless it says otherwise.
-const USUAL: (u32, i32) = (1, 0);
-
-impl Default for Sharing {
-    fn default() -> Sharing {
-        let (placements, names, patience) = Default::default();
-        Sharing { placements, names, standing: USUAL, patience }
-    }
-}
 
 impl<Ticket: Clone> Client<Ticket> {
     /// Make a rule of placement known, so that shapes can name it; the same rule gives the same name.
@@ -56,14 +47,13 @@ impl<Ticket: Clone> Client<Ticket> {
 
     /// How much this client counts when there is not enough for all.
     pub fn set_standing(&mut self, weight: u32, priority: i32, out: &mut Vec<Effect<Ticket>>) {
-        self.sharing.standing = (weight.max(1), priority);
+        self.sharing.standing = Some((weight.max(1), priority));
         out.push(Effect::ToHead(ClientToHead::Standing { weight, priority }));
     }
 
     /// The link to the head is new: it may have forgotten (SG-1).
     pub(super) fn say_sharing(&self, out: &mut Vec<Effect<Ticket>>) {
-        let (weight, priority) = self.sharing.standing;
-        if (weight, priority) != USUAL {
+        if let Some((weight, priority)) = self.sharing.standing {
             out.push(Effect::ToHead(ClientToHead::Standing { weight, priority }));
         }
         if !self.sharing.names.is_empty() {

@@ -63,6 +63,7 @@ impl Head {
             ClientToHead::Named { resources } => self.learn_names(resources),
             ClientToHead::Standing { weight, priority } => self.on_standing(from, weight, priority),
             ClientToHead::Reopening => self.on_reopening(from),
+            ClientToHead::Synced => self.on_synced(from, out),
             ClientToHead::Actor { actor, name, about, lease, gone, program, named } => {
                 self.on_actor(now, from, Said { actor, name, about, lease, gone, program, named }, out);
             }
@@ -108,6 +109,7 @@ impl Head {
                 return out.push(Effect::DropClient(id));
             }
             self.reconcile_client(now, id, named, met, out);
+            self.start_sync(id);
             self.tell_of_the_end(id, out);
         }
     }

@@ -118,7 +118,18 @@ fn after_a_break_the_head_hears_how_things_stand() {
         under: None,
         beats: false,
     };
-    assert_eq!(bench.handle(Event::HeadUp), [Effect::ToHead(hello), want(4)]);
+    let synced = Effect::ToHead(ClientToHead::Synced);
+    assert_eq!(bench.handle(Event::HeadUp), [Effect::ToHead(hello), want(4), synced]);
+}
+
+#[test]
+fn standing_that_is_the_usual_one_again_is_said_on_a_new_link() {
+    let mut bench = Bench::with_leases(1);
+    let mut out = Vec::new();
+    bench.client.set_standing(5, 2, &mut out);
+    bench.client.set_standing(1, 0, &mut out);
+    let usual = Effect::ToHead(ClientToHead::Standing { weight: 1, priority: 0 });
+    assert!(bench.handle(Event::HeadUp).contains(&usual));
 }
 
 #[test]

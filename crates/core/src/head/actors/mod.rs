@@ -17,10 +17,13 @@
 //! * AC-7: a guest lease that its client does not name on a new link is over, and the client gets another: its slot may have
 //!   answers of calls that the client made under it and has forgotten.
 //! * AC-8: a head that follows another gives no name away that an actor of before may have (`names`).
+//! * AC-10 (nothing unnamed): what a client had of actors and visits before it opened its link anew, and does not name there, is
+//!   over (`sync`).
 //! * AC-9: a name is free as soon as its actor is gone, and who looks for it hears why; of so many names as are kept.
 
 mod check;
 mod names;
+mod sync;
 mod visits;
 
 use super::books::{CALLED_ACTOR, actor_weight};
@@ -68,6 +71,8 @@ pub(super) struct Actors {
     visitors: BTreeSet<(ClientId, ActorId)>,
     /// What owners say of actors whose names may be taken (AC-8).
     held_names: BTreeMap<(ClientId, ActorId), Said>,
+    /// What clients had when they opened their links anew, and have not named since (AC-10).
+    unnamed: sync::Unnamed,
     /// What is lost just now is known to be dead.
     known_dead: bool,
 }
@@ -166,6 +171,7 @@ impl Head {
             return;
         }
         let id = said.actor;
+        self.actors.unnamed.on_owned(from, id);
         let known = self.actors.all.get(&id);
         // A program that comes back is started again only when the one before is no more.
         let back = known.is_some_and(|actor| actor.program.is_some() && actor.program == said.program);
@@ -293,6 +299,7 @@ impl Head {
     /// The client is gone, or says that it goes: so are its actors, and its visits (AC-5).
     pub(super) fn end_actors_of(&mut self, client: ClientId, out: &mut Vec<Effect>) {
         self.forget_held(client);
+        self.actors.unnamed.forget(client);
         if self.actors.all.is_empty() {
             return;
         }

@@ -16,6 +16,7 @@ impl Head {
         held: Option<LeaseId>,
         out: &mut Vec<Effect>,
     ) {
+        self.actors.unnamed.on_visited(from, id);
         if !stay {
             return self.end_visit(id, from, out);
         }

@@ -288,3 +288,36 @@ fn lease_that_a_visitor_named_as_its_own_is_adopted_from_the_node_that_has_it() 
     let out = bench.node_says(N2, NodeToHead::Ended { lease: lease(9), death: Some(killed()) });
     assert!(!bench.head.leases.contains_key(&lease(9)), "AC-1: {out:?}");
 }
+
+#[test]
+fn an_actor_that_its_owner_does_not_name_on_a_new_link_is_gone() {
+    let mut bench = visited();
+    bench.handle(Event::ClientDown { client: A, end: LinkEnd::Lost });
+    bench.hello(A, &[lease(1)]);
+    let out = bench.client_says(A, ClientToHead::Synced);
+    // Its visitor is told when its lease is over.
+    assert_eq!(out, []);
+    assert!(bench.head.actors().is_empty(), "AC-10");
+}
+
+#[test]
+fn an_actor_that_is_named_on_a_new_link_stays() {
+    let mut bench = visited();
+    bench.handle(Event::ClientDown { client: A, end: LinkEnd::Lost });
+    bench.hello(A, &[lease(1)]);
+    bench.client_says(A, says(Some(lease(1))));
+    assert_eq!(bench.client_says(A, ClientToHead::Synced), [], "AC-10");
+    // Of what it says later nothing is missing.
+    assert_eq!(bench.client_says(A, ClientToHead::Synced), [], "HD-5");
+    assert_eq!(bench.head.actors().len(), 1);
+}
+
+#[test]
+fn a_visit_that_is_not_named_on_a_new_link_is_over() {
+    let mut bench = visited();
+    bench.handle(Event::ClientDown { client: B, end: LinkEnd::Lost });
+    bench.hello(B, &[]);
+    let out = bench.client_says(B, ClientToHead::Synced);
+    assert_eq!(out, [Effect::ToNode(N1, HeadToNode::End { lease: lease(2) })], "AC-10");
+    assert!(bench.head.actors()[0].visitors.is_empty());
+}
