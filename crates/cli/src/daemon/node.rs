@@ -23,8 +23,8 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 /// Slots kept ready beyond the CPUs.
@@ -32,6 +32,9 @@ const SPARES: u64 = 1;
 
 /// How long what an earlier start has left may take to end, before that is said.
 const LEFT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the head may take to welcome the node, before the node is said to have joined all the same. It goes on trying.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
+const WELCOME_POLL: Duration = Duration::from_millis(2);
 
 pub struct Running {
     handle: Handle,
@@ -218,6 +221,9 @@ pub async fn start(
         let handle = handle.clone();
         move || handle.crash()
     });
+    if nothing_left && !is_welcomed(&handle, WELCOME_TIMEOUT).await {
+        up.warnings.push(NOT_WELCOMED.into());
+    }
     up.node = Some(record.name);
     up.resources = Some(total.to_string());
     if up.unix.is_empty() {
@@ -228,6 +234,26 @@ pub async fn start(
 
 const STILL_THERE: &str = "processes that an earlier start of this node has left do not end though they were killed: \
     the node joins when they have ended";
+
+const NOT_WELCOMED: &str =
+    "the head has taken the connection and has not answered yet: the node joins when it does";
+
+/// Waits until the head knows of the node, so that whoever looks next finds it. Returns whether it does.
+async fn is_welcomed(handle: &Handle, within: Duration) -> bool {
+    let look = async {
+        loop {
+            let (tell, told) = oneshot::channel();
+            handle.status(move |status, _| drop(tell.send(status.welcomed)));
+            match told.await {
+                Ok(true) => return true,
+                Ok(false) => tokio::time::sleep(WELCOME_POLL).await,
+                // It has ended: that is reported elsewhere.
+                Err(_) => return false,
+            }
+        }
+    };
+    tokio::time::timeout(within, look).await.unwrap_or(false)
+}
 
 /// Ends what earlier starts of the node have left on this machine (ZN-2). Returns whether nothing of it is left.
 async fn end_left(descent: &Mark) -> bool {

@@ -1,7 +1,7 @@
 //! What the node can tell about itself.
 
 use super::places::PATIENCE;
-use super::{Node, State, Zygote};
+use super::{HeadLink, Node, State, Zygote};
 use paceline_proto::{ClientId, LeaseId, Resources, SlotId, Way};
 
 /// The node's slots, in the order of their ids.
@@ -13,6 +13,8 @@ pub struct Status {
     /// Places that back off because their slots died young, with the number of deaths in a row.
     pub backing_off: Vec<(usize, u32)>,
     pub zygote_up: bool,
+    /// The head has welcomed this node on the link that is up.
+    pub welcomed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +80,7 @@ impl Node {
             pending: self.pending.len(),
             backing_off: tired.map(|(&place, backoff)| (place, backoff.deaths())).collect(),
             zygote_up: matches!(self.zygote, Zygote::Up { .. }),
+            welcomed: matches!(self.head, HeadLink::Up { obeyed: true, .. }),
         }
     }
 }

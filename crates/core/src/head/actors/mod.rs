@@ -196,6 +196,7 @@ impl Head {
         }
         if let Some(refused) = self.refuse_actor(from, &said) {
             self.release_name(from, id);
+            self.end_unknown(id, &refused);
             let refused = Some(refused);
             return self.tell_client(from, HeadToClient::ActorKnown { actor: id, refused }, out);
         }
@@ -283,6 +284,15 @@ impl Head {
         let comes = found.is_none() && (self.works.lives(&program_of(name)) || self.may_be_taken(now, name));
         let gone = self.actors.gone_names.get(name).filter(|_| found.is_none() && !comes).cloned();
         self.tell_client(from, HeadToClient::Found { number, actor: found, about, comes, gone }, out);
+    }
+
+    /// An actor that nobody may have: who waits for it, or asks for it later, hears why.
+    fn end_unknown(&mut self, id: ActorId, why: &str) {
+        match self.actors.all.get(&id) {
+            Some(actor) if actor.is_known() => {}
+            Some(_) => self.end_actor(id, why.into()),
+            None => self.remember_gone(id, why.into()),
+        }
     }
 
     fn end_actor(&mut self, id: ActorId, why: Gone) {

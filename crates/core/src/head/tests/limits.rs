@@ -106,6 +106,13 @@ fn actors_beyond_the_limit_are_refused() {
     assert_eq!(refused(&bench.client_says(B, visit(1, true))), None);
     assert!(refused(&bench.client_says(B, visit(2, true))).unwrap().contains("max_called_actors"));
     bench.client_says(B, visit(1, false));
+    assert_eq!(refused(&bench.client_says(B, visit(4, true))), None, "its owner may not have come yet");
+    let told = own(A, 4, &mut bench);
+    let gone = |effect: &Effect| matches!(effect, Effect::ToClient(B, HeadToClient::ActorGone { why, .. }) if why.why.contains("max_actors"));
+    assert!(told.iter().any(gone), "who waits for it hears why: {told:?}");
+    assert!(bench.client_says(B, visit(4, true)).iter().any(gone), "and who asks later");
+    bench.client_says(B, visit(1, true));
+    bench.client_says(B, visit(1, false));
     assert_eq!(refused(&bench.client_says(B, visit(2, true))), None);
 }
 
