@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -103,6 +104,38 @@ def test_hanging_disk_ends_no_work_and_submit_says_what_it_waits_for(paceline: C
     assert running in naps(paceline)
     assert set(programs(paceline)) >= {first}
     wait_until(lambda: journal_state(paceline) == "ok", "the journal to be written", 10, paceline.status)
+
+
+def test_logs_asked_for_on_a_hanging_disk_keep_neither_head_nor_node_from_answering(
+    paceline: Commands, tmp_path: Path
+) -> None:
+    disk = FaultyDisk(tmp_path / "home", tmp_path / "control")
+    # Head and node in one process, whose log does not come back from the disk.
+    up = paceline.start("--cpus", "1", "--debug", *QUICK, **disk.variables)
+    with disk.fault("hang"):
+        # It is logged, so the thread of the log waits for the disk.
+        paceline("status").ok()
+        asked = [
+            subprocess.Popen(
+                [program(), "logs", "--json"],
+                env=paceline.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            for _ in range(12)
+        ]
+        while any(process.poll() is None for process in asked):
+            began = time.monotonic()
+            assert len(paceline.nodes()) == 1
+            assert time.monotonic() - began < 1.5, "somebody waits for the disk of the log"
+        for process in asked:
+            out, _ = process.communicate(timeout=10)
+            said = {log["of"]: log.get("text", log.get("error", "")) for log in json.loads(out)["logs"]}
+            assert "head" in said, out
+    assert not is_dead(up["pid"])
+    wait_until(lambda: "does not answer" not in paceline("logs").out, "the log to be read again", 10)
 
 
 def test_head_on_a_hanging_disk_is_stopped_in_time(paceline: Commands, tmp_path: Path) -> None:

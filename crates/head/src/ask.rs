@@ -20,9 +20,18 @@ pub trait Steward: Send {
     /// What a status says of the cluster itself: its name, its address, its version.
     fn about(&self) -> Map<String, Value>;
 
-    /// Answers what is its to answer: tokens and the head's own logs.
+    /// Answers at once what is its to answer: tokens, and the end of the head alone.
     fn answer(&mut self, question: &Question) -> Answer;
+
+    /// Returns what answers a question about the head's own logs. It waits for their disk, so it is called on another thread.
+    fn read(&self, question: &Question) -> Reading;
 }
+
+/// Finds an answer out, and may take its time.
+pub type Reading = Box<dyn FnOnce() -> Answer + Send>;
+
+/// What the head is called among those whose logs are asked for.
+pub(crate) const HEAD: &str = "head";
 
 /// The most questions that wait for answers of peers, over one link and in all.
 const MAX_OPEN_QUESTIONS_PER_LINK: usize = 64;
@@ -41,13 +50,22 @@ struct Gathering {
     what: What,
     waiting: BTreeSet<Peer>,
     parts: BTreeMap<Peer, Answer>,
+    /// What the head's own process has to say.
+    own: Own,
     until: u64,
+}
+
+/// The part of an answer that the head's own process finds out.
+#[derive(PartialEq)]
+enum Own {
+    Unasked,
+    Awaited,
+    Given(Answer),
 }
 
 enum What {
     Status,
-    /// With what the head itself has to say, under its name.
-    Logs(Option<(String, String)>),
+    Logs,
     Cleaned,
     /// What this program printed, from all who have something of it.
     Printed(String),
@@ -89,15 +107,21 @@ impl Gatherings {
         self.open(asker, What::Status, NodeQuestion::Status, nodes, now)
     }
 
-    pub(crate) fn logs(
-        &mut self,
-        asker: Asker,
-        own: Option<(String, String)>,
-        lines: u32,
-        nodes: Vec<NodeId>,
-        now: u64,
-    ) -> Next {
-        self.open(asker, What::Logs(own), NodeQuestion::Logs { lines }, nodes, now)
+    pub(crate) fn logs(&mut self, asker: Asker, lines: u32, nodes: Vec<NodeId>, now: u64) -> Next {
+        self.open(asker, What::Logs, NodeQuestion::Logs { lines }, nodes, now)
+    }
+
+    /// The head's own process has a part of the answer to this question, too.
+    pub(crate) fn await_own(&mut self, number: u64) {
+        if let Some(gathering) = self.open.get_mut(&number) {
+            gathering.own = Own::Awaited;
+        }
+    }
+
+    pub(crate) fn on_own_answer(&mut self, number: u64, text: Answer) {
+        if let Some(gathering) = self.open.get_mut(&number) {
+            gathering.own = Own::Given(text);
+        }
     }
 
     pub(crate) fn program_log(
@@ -146,7 +170,8 @@ impl Gatherings {
     fn gather(&mut self, asker: Asker, what: What, waiting: BTreeSet<Peer>, now: u64) -> u64 {
         self.opened += 1;
         let until = now + PATIENCE.as_nanos() as u64;
-        self.open.insert(self.opened, Gathering { asker, what, waiting, parts: BTreeMap::new(), until });
+        let (parts, own) = (BTreeMap::new(), Own::Unasked);
+        self.open.insert(self.opened, Gathering { asker, what, waiting, parts, own, until });
         self.opened
     }
 
@@ -202,16 +227,20 @@ pub(crate) struct View<'a> {
 
 impl Gathering {
     fn is_done(&self, now: u64) -> bool {
-        self.waiting.is_empty() || self.until <= now
+        self.waiting.is_empty() && self.own != Own::Awaited || self.until <= now
     }
 
     fn compose(self, view: &View<'_>) -> Answer {
         let parts = self.parts;
         match self.what {
             What::Status => Ok(report::status(view, &parts).to_string()),
-            What::Logs(own) => {
-                let mut logs: Vec<Value> =
-                    own.into_iter().map(|(name, text)| json!({"of": name, "text": text})).collect();
+            What::Logs => {
+                let mut logs = match self.own {
+                    Own::Unasked => Vec::new(),
+                    Own::Awaited => vec![silence(json!({"of": HEAD}))],
+                    Own::Given(Ok(text)) => vec![json!({"of": HEAD, "text": text})],
+                    Own::Given(Err(why)) => vec![json!({"of": HEAD, "error": why})],
+                };
                 let of_nodes = parts.into_iter().filter_map(|(peer, part)| Some((peer.node()?, part)));
                 for (node, part) in of_nodes {
                     let named = view.status.nodes.iter().find(|entry| entry.node == node);
@@ -245,6 +274,11 @@ impl Gathering {
                     })
                     .collect();
                 failed.extend(silent(&self.waiting, view).map(|name| silence(json!({"node": name}))));
+                match self.own {
+                    Own::Unasked | Own::Given(Ok(_)) => {}
+                    Own::Awaited => failed.push(silence(json!({"node": HEAD}))),
+                    Own::Given(Err(why)) => failed.push(json!({"node": HEAD, "error": why})),
+                }
                 Ok(json!({"cleaned": failed.is_empty(), "failed": failed}).to_string())
             }
             What::Task(task, own) => {

@@ -14,6 +14,6 @@ mod report;
 mod service;
 mod works;
 
-pub use ask::Steward;
+pub use ask::{Reading, Steward};
 pub use explain::stands_still;
 pub use service::{End, Handle, Service, service};

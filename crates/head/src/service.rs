@@ -1,6 +1,6 @@
 //! The event loop: links in, the core's effects out.
 
-use crate::ask::{Asker, Gatherings, Next, Steward, View};
+use crate::ask::{Asker, Gatherings, HEAD, Next, Reading, Steward, View};
 use crate::explain;
 use crate::journal::{Journal, JournalError};
 use crate::links::{Limits, Links, Meaning, Origin, Peer, Place};
@@ -101,6 +101,9 @@ pub struct Service {
     superseded: Option<Epoch>,
     steward: Option<Box<dyn Steward>>,
     gatherings: Gatherings,
+    /// Answers of this process that took their time, by the number of the question.
+    own_answers: mpsc::UnboundedReceiver<(u64, Answer)>,
+    own_answering: mpsc::UnboundedSender<(u64, Answer)>,
     /// Those who wait for the cluster's end, once it was asked for.
     stopping: Option<Vec<Asker>>,
     works: Works,
@@ -110,6 +113,7 @@ pub struct Service {
 /// A head and the way to reach it. What is sent before it runs is not lost.
 pub fn service(config: Config) -> (Service, Handle) {
     let (sender, requests) = mpsc::unbounded_channel();
+    let (own_answering, own_answers) = mpsc::unbounded_channel();
     let service = Service {
         limits: Limits::of(&config),
         core: Head::new(config),
@@ -118,6 +122,8 @@ pub fn service(config: Config) -> (Service, Handle) {
         superseded: None,
         steward: None,
         gatherings: Gatherings::default(),
+        own_answers,
+        own_answering,
         stopping: None,
         works: Works::default(),
     };
@@ -173,6 +179,10 @@ impl Service {
                     }
                     self.answer_finished(&links);
                 }
+                Some((number, text)) = self.own_answers.recv() => {
+                    self.gatherings.on_own_answer(number, text);
+                    self.answer_finished(&links);
+                }
                 () = alarm::reached(closing) => break,
                 () = alarm::reached(self.gatherings.wake()) => self.answer_finished(&links),
                 () = alarm::reached(self.wake.map(|at| at.0)) => {
@@ -220,23 +230,24 @@ impl Service {
         if let Some(why) = self.gatherings.refuse(asker, self.works.waiting_of(asker.link)) {
             return links.answer(asker, Err(why));
         }
+        let reading = match &question {
+            Question::CleanLogs => self.reading(&question),
+            Question::Logs { of: None, .. } => self.reading(&question),
+            Question::Logs { of: Some(of), .. } if of == HEAD && !self.is_program(of) => {
+                self.reading(&question)
+            }
+            _ => None,
+        };
         let next = match question {
             Question::Status => self.gatherings.status(asker, links.nodes(), now),
             Question::Logs { of: Some(ref name), lines } if self.is_program(name) => {
                 self.gatherings.program_log(asker, name, lines, links.nodes(), now)
             }
-            Question::Logs { ref of, lines } => match self.nodes_of(of.as_deref()) {
-                Ok(nodes) => {
-                    let own = of.as_deref().is_none_or(|of| of == "head");
-                    let own = own.then(|| self.ask_steward(&question).ok()).flatten();
-                    self.gatherings.logs(asker, own.map(|text| ("head".into(), text)), lines, nodes, now)
-                }
+            Question::Logs { of, lines } => match self.nodes_of(of.as_deref()) {
+                Ok(nodes) => self.gatherings.logs(asker, lines, nodes, now),
                 Err(why) => Next::Answer(asker, Err(why)),
             },
-            Question::CleanLogs => {
-                let _ = self.ask_steward(&question);
-                self.gatherings.clean_logs(asker, links.nodes(), now)
-            }
+            Question::CleanLogs => self.gatherings.clean_logs(asker, links.nodes(), now),
             Question::Drain { node } => Next::Answer(asker, self.drain(&node, links)),
             Question::Stop => {
                 let by = format!("`paceline stop`{}", links.whereabouts(asker));
@@ -264,6 +275,11 @@ impl Service {
         match next {
             Next::Answer(asker, text) => links.answer(asker, text),
             Next::Nodes(number, question, nodes) => {
+                if let Some(reading) = reading {
+                    self.gatherings.await_own(number);
+                    let answers = self.own_answering.clone();
+                    tokio::task::spawn_blocking(move || _ = answers.send((number, reading())));
+                }
                 for node in nodes {
                     let message = HeadToNode::Ask { number, question: question.clone() };
                     links.send(Peer::Node(node), &FromHead::Node(message));
@@ -284,6 +300,11 @@ impl Service {
                 self.answer_finished(links);
             }
         }
+    }
+
+    /// Returns what finds out what the process around the head has to say to this, if there is one.
+    fn reading(&self, question: &Question) -> Option<Reading> {
+        self.steward.as_ref().map(|steward| steward.read(question))
     }
 
     fn ask_steward(&mut self, question: &Question) -> Answer {
@@ -320,7 +341,7 @@ impl Service {
     fn nodes_of(&self, name: Option<&str>) -> Result<Vec<NodeId>, String> {
         match name {
             None => Ok(self.core.status().nodes.into_iter().map(|node| node.node).collect()),
-            Some("head") => Ok(Vec::new()),
+            Some(HEAD) => Ok(Vec::new()),
             Some(name) => self.node_named(name).map(|node| vec![node]),
         }
     }

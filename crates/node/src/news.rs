@@ -3,6 +3,7 @@
 use crate::places::LinkPlace;
 use paceline_net::secure::Secured;
 use paceline_proto::control::{HeadToNode, SlotToNode, Stream, ZygoteToNode};
+use paceline_proto::question::Answer;
 use paceline_proto::{ClientId, DeathCause, LeaseId, SlotId};
 use std::os::fd::OwnedFd;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -26,6 +27,8 @@ pub(crate) enum News {
     StoreLeft,
     /// The store of this client is at the other end of a connection.
     Owner(Secured, ClientId, Option<LinkPlace>),
+    /// The process around the node has answered the head's question of this number.
+    Answered(u64, Answer),
 }
 
 /// Something a slot printed. It may be much, so who tells it waits until it is taken.

@@ -21,7 +21,7 @@ use paceline_net::secure::{Secured, UnprovedLinks};
 use paceline_proto::control::{HeadToClient, HeadToNode, Message, NodeToHead, SlotToNode, ZygoteToNode};
 use paceline_proto::objects::FromStore;
 use paceline_proto::open::{self, Kind};
-use paceline_proto::question::{Answer, NodeQuestion};
+use paceline_proto::question::NodeQuestion;
 use paceline_proto::{
     Address, ClientId, Death, DeathCause, LeaseId, OutOfMemory, ProgramId, Seq, SlotId, Start, StartError,
     Way,
@@ -345,6 +345,7 @@ impl Shell {
     pub(crate) fn on_news(&mut self, news: News) {
         match news {
             News::Head(number, message) => self.on_head(number, message),
+            News::Answered(number, text) => self.say(&NodeToHead::Answer { number, text }),
             News::Zygote(number, message) => self.on_zygote(number, message),
             News::ZygoteGone(number, wrong) => self.on_zygote_gone(number, wrong),
             News::Slot(slot, message, descriptors, _permit) => {
@@ -396,8 +397,7 @@ impl Shell {
         }
         match message {
             Some(HeadToNode::Ask { number, question }) => {
-                let text = self.answer(&question);
-                self.say(&NodeToHead::Answer { number, text });
+                self.answer(number, question);
             }
             Some(message) => self.step(Event::FromHead(message)),
             None => {
@@ -408,21 +408,25 @@ impl Shell {
         }
     }
 
-    fn answer(&self, question: &NodeQuestion) -> Answer {
-        let answer = |question| match &self.options.answers {
-            Some(answers) => answers(question),
-            None => Err("this node keeps no logs".into()),
-        };
-        match question {
-            NodeQuestion::Status => Ok(report::status(
-                &self.core.status(),
-                self.objects.status(),
-                answer(question).ok().as_deref(),
-            )),
-            NodeQuestion::Logs { .. } | NodeQuestion::CleanLogs | NodeQuestion::ProgramLog { .. } => {
-                answer(question)
+    fn answer(&mut self, number: u64, question: NodeQuestion) {
+        let text = match (question, self.options.answers.clone()) {
+            (NodeQuestion::Status, answers) => {
+                let about = answers.and_then(|answers| answers(&NodeQuestion::Status).ok());
+                Ok(report::status(&self.core.status(), self.objects.status(), about.as_deref()))
             }
-        }
+            (NodeQuestion::Logs { .. } | NodeQuestion::CleanLogs | NodeQuestion::ProgramLog { .. }, None) => {
+                Err("this node keeps no logs".into())
+            }
+            // The disk of the logs may hang, and the head must hear of this node meanwhile.
+            (question, Some(answers)) => {
+                let desk = self.desk.clone();
+                tokio::task::spawn_blocking(move || {
+                    let _ = desk.tell(News::Answered(number, answers(&question)));
+                });
+                return;
+            }
+        };
+        self.say(&NodeToHead::Answer { number, text });
     }
 
     fn on_zygote(&mut self, number: u64, message: ZygoteToNode) {

@@ -22,6 +22,8 @@ pub(crate) struct Actor {
     lease: Option<LeaseId>,
     ended: bool,
     visitors: BTreeSet<usize>,
+    /// The visitor that has destroyed it while there was one head, and how many had started then.
+    destroyed_by: Option<(usize, u64)>,
 }
 
 /// Another client that calls the actor in a slot.
@@ -68,6 +70,8 @@ impl Sim {
         }
         match self.random.below(20) {
             0 => self.leave_actor(actor, client),
+            // Not drawn: seeds of before keep their course.
+            1 if self.now.0.is_multiple_of(2) => self.destroy_actor(actor, client),
             1 => self.end_actor(actor),
             _ => {
                 for _ in 0..self.random.within(1..6) {
@@ -84,7 +88,14 @@ impl Sim {
     pub(crate) fn make_actor(&mut self, owner: usize) {
         let id = ActorId(self.actors.len() as u128 + 1);
         let name = Some(format!("actor-{id}"));
-        self.actors.push(Actor { id, owner, lease: None, ended: false, visitors: BTreeSet::new() });
+        self.actors.push(Actor {
+            id,
+            owner,
+            lease: None,
+            ended: false,
+            visitors: BTreeSet::new(),
+            destroyed_by: None,
+        });
         let card = Card { name, about: vec![7], program: None };
         self.note(|_| format!("client {owner} makes {id:?}"));
         self.ledger.tally.shared_actors += 1;
@@ -114,9 +125,24 @@ impl Sim {
         }
     }
 
+    fn destroy_actor(&mut self, actor: usize, client: usize) {
+        let id = self.actors[actor].id;
+        // Of two heads the earlier one may say that the owner is gone.
+        let one_head = self.heads_alive().len() == 1;
+        self.actors[actor].destroyed_by = one_head.then_some((client, self.ledger.tally.head_starts));
+        self.note(|_| format!("client {client} destroys {id:?}"));
+        self.client_does(client, |core, out| core.destroy_actor(id, "it was destroyed", out));
+    }
+
     pub(crate) fn close_actors(&mut self) {
         for actor in 0..self.actors.len() {
-            self.end_actor(actor);
+            // One that was destroyed ends without its owner's doing, if whoever did so lives; unless a head that knew of it, and
+            // had given its owner up, is no more.
+            let starts = self.ledger.tally.head_starts;
+            let lasts = |(client, at): (usize, u64)| self.clients[client].alive && at == starts;
+            if !self.actors[actor].destroyed_by.is_some_and(lasts) {
+                self.end_actor(actor);
+            }
             for client in self.actors[actor].visitors.clone() {
                 self.leave_actor(actor, client);
             }

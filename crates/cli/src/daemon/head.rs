@@ -9,7 +9,7 @@ use super::{End, random, seconds_since_1970};
 use crate::failure::{Code, Failure, failed, usage};
 use paceline_core::head::Config;
 use paceline_head::journal::{Begun, Journal, JournalError};
-use paceline_head::{End as Over, Handle, Steward};
+use paceline_head::{End as Over, Handle, Reading, Steward};
 use paceline_net::secure::{
     Accepted, Door, Introduction, Key, Keys, MIN_PASSWORD_CHARS, Password, Role, Serves,
 };
@@ -211,10 +211,6 @@ impl Steward for Butler {
 
     fn answer(&mut self, question: &Question) -> Answer {
         match question {
-            Question::Logs { lines, .. } => Ok(self.log.tail(*lines)),
-            Question::CleanLogs => {
-                self.log.clean().map(|()| String::new()).map_err(|error| format!("the head's log: {error}"))
-            }
             Question::Token { reusable } => {
                 let token = self.keys.issue(*reusable).map_err(|error| error.to_string())?;
                 Ok(json!({"token": token.to_string(), "address": self.record.address}).to_string())
@@ -224,6 +220,17 @@ impl Steward for Butler {
                 Ok(json!({"stopped": true}).to_string())
             }
             _ => Err("the head does not know".into()),
+        }
+    }
+
+    fn read(&self, question: &Question) -> Reading {
+        let log = self.log.clone();
+        match *question {
+            Question::Logs { lines, .. } => Box::new(move || Ok(log.tail(lines))),
+            Question::CleanLogs => Box::new(move || {
+                log.clean().map(|()| String::new()).map_err(|error| format!("the head's log: {error}"))
+            }),
+            _ => Box::new(|| Err("the head does not know".into())),
         }
     }
 }

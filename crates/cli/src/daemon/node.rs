@@ -243,7 +243,7 @@ async fn is_welcomed(handle: &Handle, within: Duration) -> bool {
     let look = async {
         loop {
             let (tell, told) = oneshot::channel();
-            handle.status(move |status, _| drop(tell.send(status.welcomed)));
+            handle.status(move |status, _| _ = tell.send(status.welcomed));
             match told.await {
                 Ok(true) => return true,
                 Ok(false) => tokio::time::sleep(WELCOME_POLL).await,

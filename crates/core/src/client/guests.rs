@@ -6,6 +6,8 @@
 //! * GC-1: a call runs once or not at all: when the lease ends, what had begun ends with a word that says so. What had not
 //!   waits for the actor to be rebuilt, or for the word that it is gone.
 //! * GC-2: a visit lasts as long as somebody has a handle to the actor or waits for a call of its.
+//! * GC-4 (destruction lasts): an actor of somebody else's that was destroyed here is visited until it is known to be gone, and that
+//!   it is to end is said on each link to the head.
 //! * GC-3: the head knows of every actor of ours under which lease it lives, as soon as we do; that one is gone is said on
 //!   every link until the head has said that it heard.
 
@@ -31,6 +33,8 @@ pub(super) struct Guests {
     /// Visits that ended while there was no head to hear of it.
     left: BTreeSet<ActorId>,
     own: BTreeMap<ActorId, Own>,
+    /// Actors of others that were destroyed here, and are not known to be gone.
+    destroyed: BTreeSet<ActorId>,
     /// Actors of ours by the queue of the pool that they are.
     hosts: BTreeMap<ShapeKey, ActorId>,
 }
@@ -154,6 +158,7 @@ impl<Ticket: Clone> Client<Ticket> {
         for actor in std::mem::take(&mut self.guests.left) {
             out.push(Effect::ToHead(ClientToHead::Visit { actor, stay: false, held: None }));
         }
+        out.extend(self.guests.destroyed.iter().map(|&actor| Effect::ToHead(destroyed(actor))));
         for (&actor, own) in &self.guests.own {
             out.push(Effect::ToHead(own.said(actor)));
         }
@@ -197,7 +202,9 @@ impl<Ticket: Clone> Client<Ticket> {
             Some(_) => return self.destroy_actor(actor, &why.why, out),
             None => {}
         }
+        let was_destroyed = self.guests.destroyed.remove(&actor);
         let Some(visit) = self.guests.visits.get_mut(&actor) else { return };
+        visit.handles -= usize::from(was_destroyed);
         visit.state = State::Gone(why.clone());
         let queue = visit.queue;
         self.end_guest_lease(queue, &why, out);
@@ -357,9 +364,7 @@ impl<Ticket: Clone> Client<Ticket> {
     /// Somebody wants the actor to end. If it is not ours, its owner hears of it.
     pub fn destroy_actor(&mut self, actor: ActorId, why: &str, out: &mut Vec<Effect<Ticket>>) {
         if !self.guests.own.contains_key(&actor) {
-            let gone = Some(why.into());
-            let own = Own { name: None, about: Vec::new(), program: None, lease: None, gone, named: false };
-            return out.push(Effect::ToHead(own.said(actor)));
+            return self.destroy_visited(actor, out);
         }
         match self.guests.hosts.iter().find(|(_, hosted)| **hosted == actor) {
             Some((&queue, _)) => self.destroy_pool(queue, out),
@@ -367,11 +372,29 @@ impl<Ticket: Clone> Client<Ticket> {
         }
     }
 
+    /// An actor of somebody else's is to end (GC-4).
+    fn destroy_visited(&mut self, actor: ActorId, out: &mut Vec<Effect<Ticket>>) {
+        if !self.guests.destroyed.insert(actor) {
+            return;
+        }
+        self.visit(actor, out);
+        let visit = self.guests.visits.get_mut(&actor).expect("visited just now");
+        if matches!(visit.state, State::Gone(_)) {
+            // Its owner may have been away, and come back.
+            visit.state = State::Open;
+            out.push(Effect::ToHead(ClientToHead::Visit { actor, stay: true, held: None }));
+        }
+        out.push(Effect::ToHead(destroyed(actor)));
+    }
+
     pub(super) fn check_guests(&self) -> Result<(), String> {
         for (actor, visit) in &self.guests.visits {
             let queue = &self.shapes[visit.queue];
             if !queue.guest || queue.leases.len() > 1 || queue.wanted > 0 {
                 return Err(format!("GC-1: {actor:?} has {} leases", queue.leases.len()));
+            }
+            if self.guests.destroyed.contains(actor) && visit.handles == 0 {
+                return Err(format!("GC-4: {actor:?} was destroyed, and is not visited"));
             }
             if visit.handles == 0 && queue.len() + queue.in_flight == 0 {
                 return Err(format!("GC-2: nobody wants {actor:?}"));
@@ -406,6 +429,12 @@ impl Own {
             named: self.named,
         }
     }
+}
+
+/// Says of an actor of somebody else's that it is to end.
+fn destroyed(actor: ActorId) -> ClientToHead {
+    let gone = Some("it was destroyed".into());
+    Own { name: None, about: Vec::new(), program: None, lease: None, gone, named: false }.said(actor)
 }
 
 fn gone(actor: ActorId, ran: bool, charge: Option<Charge>, gone: &Gone) -> Outcome {

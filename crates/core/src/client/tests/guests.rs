@@ -150,3 +150,29 @@ fn a_visit_that_ends_with_its_earlier_lease_takes_no_other() {
         "nobody is left to use it: {out:?}"
     );
 }
+
+#[test]
+fn destroyed_actor_of_another_is_said_to_be_so_on_each_link_until_it_is_gone() {
+    let mut bench = visiting(0);
+    let destroyed = |out: &[Effect<u64>]| {
+        let said = |effect: &Effect<u64>| {
+            matches!(effect, Effect::ToHead(ClientToHead::Actor { actor: ACTOR, gone: Some(_), .. }))
+        };
+        out.iter().any(said)
+    };
+    assert!(destroyed(&bench.act(|client, _, out| client.destroy_actor(ACTOR, "it was destroyed", out))));
+    assert_eq!(leave(&mut bench), [], "GC-4");
+    bench.handle(Event::HeadDown);
+    let again = bench.handle(Event::HeadUp);
+    assert!(
+        destroyed(&again)
+            && again
+                .iter()
+                .any(|effect| matches!(effect, Effect::ToHead(ClientToHead::Visit { stay: true, .. }))),
+        "GC-4"
+    );
+    let why = "its owner has ended it".into();
+    let out = bench.head_says(HeadToClient::ActorGone { actor: ACTOR, why });
+    assert!(out.contains(&stays(false)), "GC-2: {out:?}");
+    assert!(!destroyed(&bench.handle(Event::HeadUp)), "GC-4");
+}

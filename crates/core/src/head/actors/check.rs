@@ -2,6 +2,7 @@
 
 use super::super::Head;
 use super::super::books::{CALLED_ACTOR, actor_weight};
+use paceline_proto::ActorId;
 use std::collections::BTreeSet;
 
 impl Head {
@@ -55,6 +56,10 @@ impl Head {
         let gone: usize = actors.gone.values().map(super::gone_weight).sum();
         if gone != actors.gone_bytes || gone > super::GONE_BYTES {
             return Err(format!("BK-2: {gone} bytes are remembered of actors that are gone"));
+        }
+        let known = |id: &ActorId| actors.all.contains_key(id) || actors.gone.contains_key(id);
+        if let Some(id) = actors.destroyed.iter().find(|id| !known(id)) {
+            return Err(format!("AC-11: {id:?} was destroyed, and nobody knows of it"));
         }
         let visits = actors.all.values().flat_map(|actor| actor.visits.values());
         let guests = visits.filter(|visit| visit.guest.is_some()).count();

@@ -19,6 +19,8 @@
 //! * AC-8: a head that follows another gives no name away that an actor of before may have (`names`).
 //! * AC-10 (nothing unnamed): what a client had of actors and visits before it opened its link anew, and does not name there, is
 //!   over (`sync`).
+//! * AC-11 (destruction lasts): an actor that one of its visitors has destroyed ends as soon as its owner can be told, whenever it
+//!   comes back.
 //! * AC-9: a name is free as soon as its actor is gone, and who looks for it hears why; of so many names as are kept.
 
 mod check;
@@ -59,6 +61,8 @@ pub(super) struct Actors {
     gone: BTreeMap<ActorId, Gone>,
     gone_order: VecDeque<ActorId>,
     gone_bytes: usize,
+    /// Those that a visitor has destroyed, and whose owners have not said that they are gone (AC-11).
+    destroyed: BTreeSet<ActorId>,
     /// How many bytes the actors of a client have: its own, those that it calls, and those whose names wait.
     charges: BTreeMap<ClientId, usize>,
     /// Names that are free again, and what became of the last actor that had each (AC-9).
@@ -176,6 +180,9 @@ impl Head {
         // A program that comes back is started again only when the one before is no more.
         let back = known.is_some_and(|actor| actor.program.is_some() && actor.program == said.program);
         let owner = known.and_then(|actor| actor.owner).filter(|owner| *owner != from && !back);
+        if said.gone.is_some() && self.is_visited_by_other(id, from) {
+            return self.on_destroyed(id, out);
+        }
         if let Some(owner) = owner {
             // Not its to say; but it may wish for the end.
             if let Some(why) = said.gone {
@@ -185,6 +192,11 @@ impl Head {
         }
         if let Some(why) = said.gone {
             self.release_name(from, id);
+            match self.actors.owners.contains(&(from, id)) {
+                true => self.actors.destroyed.remove(&id),
+                // Its owner may be another client, of which this head has given up hope.
+                false => self.actors.destroyed.insert(id),
+            };
             // It says so until it hears that this was heard.
             self.tell_client(from, HeadToClient::ActorGone { actor: id, why: why.clone() }, out);
             if !self.actors.all.contains_key(&id) {
@@ -239,9 +251,27 @@ impl Head {
         self.actors.all.get_mut(&id).expect("it is there by now").away = away;
         self.actors.dirty.insert(id);
         self.tell_client(from, HeadToClient::ActorKnown { actor: id, refused: None }, out);
+        if self.actors.destroyed.contains(&id) {
+            self.on_destroyed(id, out);
+        }
         if let Some(name) = taken {
             self.actors.forget_name(&name);
             self.refuse_held(&name, id, out);
+        }
+    }
+
+    /// Returns whether this client calls an actor that is somebody else's, or whose owner is not known yet.
+    fn is_visited_by_other(&self, id: ActorId, client: ClientId) -> bool {
+        self.actors.visitors.contains(&(client, id)) && self.actors.all[&id].owner != Some(client)
+    }
+
+    /// A visitor has destroyed the actor: its owner ends it, as soon as it is here (AC-11).
+    fn on_destroyed(&mut self, id: ActorId, out: &mut Vec<Effect>) {
+        self.actors.destroyed.insert(id);
+        let actor = &self.actors.all[&id];
+        if let Some(owner) = actor.owner.filter(|_| actor.gone.is_none()) {
+            let why = "it was destroyed".into();
+            self.tell_client(owner, HeadToClient::ActorGone { actor: id, why }, out);
         }
     }
 
@@ -385,15 +415,15 @@ impl Head {
         let late = |actor: &Actor| actor.unknown_until.is_some_and(|at| at <= now);
         let late: Vec<ActorId> =
             self.actors.all.iter().filter(|(_, actor)| late(actor)).map(|(&id, _)| id).collect();
-        if !late.is_empty() && self.expects_actors() {
-            // It may be one of a program that is about to be started again.
-            let until = now + self.config.heartbeat * BEATS;
-            for id in late {
-                self.actors.all.get_mut(&id).expect("listed just now").unknown_until = Some(until);
-            }
-            return self.no_later_than(until);
-        }
+        // It may be one of a program that is about to be started again, or its name may be taken (AC-8).
+        let expects = self.expects_actors();
+        let until = now + self.config.heartbeat * BEATS;
         for id in late {
+            if expects || self.has_held_name(id) {
+                self.actors.all.get_mut(&id).expect("listed just now").unknown_until = Some(until);
+                self.no_later_than(until);
+                continue;
+            }
             self.end_actor(id, "nobody in this cluster has such an actor; its owner has ended".into());
         }
     }
@@ -448,6 +478,7 @@ impl Head {
         while (self.actors.gone_order.len() > GONE_KEPT || self.actors.gone_bytes > GONE_BYTES)
             && let Some(oldest) = self.actors.gone_order.pop_front()
         {
+            self.actors.destroyed.remove(&oldest);
             let before = self.actors.gone.remove(&oldest).expect("what is in the order is there");
             self.actors.gone_bytes -= gone_weight(&before);
         }

@@ -67,6 +67,11 @@ impl Head {
         }
     }
 
+    /// Returns whether the owner of this actor is here, and its name is not known to be free.
+    pub(super) fn has_held_name(&self, id: ActorId) -> bool {
+        self.actors.held_names.keys().any(|(_, held)| *held == id)
+    }
+
     /// An owner has come back with this name: whoever waits for it hears so at once.
     pub(super) fn refuse_held(&mut self, name: &str, owner: ActorId, out: &mut Vec<Effect>) {
         let held = self.actors.held_names.iter();

@@ -321,3 +321,56 @@ fn a_visit_that_is_not_named_on_a_new_link_is_over() {
     assert_eq!(out, [Effect::ToNode(N1, HeadToNode::End { lease: lease(2) })], "AC-10");
     assert!(bench.head.actors()[0].visitors.is_empty());
 }
+
+/// What `B` says of the actor of `A` that it has destroyed.
+fn destroys() -> ClientToHead {
+    let gone = Some("it was destroyed".into());
+    let (name, about, lease, program) = (None, Vec::new(), None, None);
+    ClientToHead::Actor { actor: ACTOR, name, about, lease, gone, program, named: false }
+}
+
+fn is_told_to_destroy(out: &[Effect]) -> bool {
+    let told =
+        |effect: &Effect| matches!(effect, Effect::ToClient(A, HeadToClient::ActorGone { actor: ACTOR, .. }));
+    out.iter().any(told)
+}
+
+#[test]
+fn owner_of_a_destroyed_actor_that_is_away_is_told_when_it_comes_back() {
+    let mut bench = visited();
+    bench.handle(Event::ClientDown { client: A, end: LinkEnd::Lost });
+    bench.client_says(B, destroys());
+    bench.hello(A, &[lease(1)]);
+    assert!(is_told_to_destroy(&bench.client_says(A, says(Some(lease(1))))), "AC-11");
+}
+
+#[test]
+fn owner_of_a_destroyed_actor_that_the_head_does_not_know_yet_is_told_when_it_comes() {
+    let mut bench = Bench::new();
+    bench.hello(B, &[]);
+    bench.client_says(B, visit(None));
+    bench.client_says(B, destroys());
+    bench.hello(A, &[]);
+    assert!(is_told_to_destroy(&bench.client_says(A, says(None))), "AC-11");
+}
+
+#[test]
+fn owner_of_a_destroyed_actor_that_was_given_up_is_told_when_it_comes_all_the_same() {
+    let mut bench = Bench::new();
+    bench.hello(B, &[]);
+    bench.client_says(B, visit(None));
+    bench.client_says(B, destroys());
+    let out = bench.pass(Duration::from_secs(30));
+    assert!(
+        out.iter().any(|effect| matches!(effect, Effect::ToClient(B, HeadToClient::ActorGone { .. }))),
+        "{out:?}"
+    );
+    bench.hello(A, &[]);
+    assert!(is_told_to_destroy(&bench.client_says(A, says(None))), "AC-11");
+    let (name, about, lease, program, gone) = (None, Vec::new(), None, None, Some("it was destroyed".into()));
+    bench.client_says(
+        A,
+        ClientToHead::Actor { actor: ACTOR, name, about, lease, gone, program, named: false },
+    );
+    assert!(bench.head.actors().is_empty());
+}
