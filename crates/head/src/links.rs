@@ -3,7 +3,8 @@
 //! * LK-1: a peer has one link. A new one takes the place of the old, whose end is told first; what an older one brings
 //!   was overtaken, and means nothing.
 //! * LK-2: lines for a client that does not read hold up the node they come from, so that in the end the printing slot
-//!   waits; but only for a moment, then they are dropped: nobody else may wait for a client that sleeps.
+//!   waits; but only for a moment, then they are dropped: nobody else may wait for a client that sleeps. A node whose clients
+//!   sleep waits for one of them at a time, and not again for a heartbeat, so that it is never silent for long.
 //! * LK-4: a link that comes from a slot may do what tasks need and nothing else, whatever it says: it asks no more than
 //!   tasks may, is no node, and takes the place of nobody but another slot's.
 //! * LK-5: what waits for a peer that does not read is bounded; then its link is dropped. The clients of one machine have
@@ -38,10 +39,11 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// Lines are held back when this many bytes wait for their client already.
 const ENOUGH: usize = 256 << 10;
-/// For how long they are.
+/// For how long they are at most.
 const MOMENT: Duration = Duration::from_secs(1);
 /// How long a peer whose link has ended may take to be seen dead.
 const DYING: Duration = Duration::from_millis(300);
@@ -154,6 +156,7 @@ pub(crate) struct Limits {
     unread_bytes: usize,
     client_links: usize,
     task_links: usize,
+    heartbeat: Duration,
 }
 
 impl Limits {
@@ -162,6 +165,7 @@ impl Limits {
             unread_bytes: config.max_unread_bytes,
             client_links: config.max_client_links,
             task_links: config.max_task_links,
+            heartbeat: config.heartbeat,
         }
     }
 
@@ -265,6 +269,7 @@ impl Links {
             arrivals: self.arrivals.clone(),
             outlets: self.outlets.clone(),
             heavy: self.heavy.clone(),
+            heartbeat: self.limits.heartbeat,
         };
         let reader = tokio::spawn(read(self.accepted, receiver, ways, watched));
         let link = Link {
@@ -611,6 +616,7 @@ struct Ways {
     arrivals: mpsc::Sender<Arrival>,
     outlets: Outlets,
     heavy: Arc<Semaphore>,
+    heartbeat: Duration,
 }
 
 impl Ways {
@@ -626,7 +632,7 @@ impl Ways {
 }
 
 async fn read(id: LinkId, mut receiver: Receiver<ToHead>, ways: Ways, process: Option<Watched>) {
-    let mut deaf = BTreeSet::new();
+    let mut patience = Patience::new(ways.heartbeat);
     loop {
         let message = match receiver.next().await {
             Ok(Some((message, _))) => Ok(message),
@@ -638,7 +644,7 @@ async fn read(id: LinkId, mut receiver: Receiver<ToHead>, ways: Ways, process: O
             }
         };
         if let Ok(ToHead::Node(NodeToHead::Output { client, .. })) = &message
-            && !has_room(*client, &ways.outlets, &mut deaf).await
+            && !patience.has_room(*client, &ways.outlets).await
         {
             continue;
         }
@@ -682,18 +688,46 @@ fn process_of(peer: &PeerInfo) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Wait for a client that does not keep up with what its slots print, once (LK-2).
-async fn has_room(client: ClientId, outlets: &Outlets, deaf: &mut BTreeSet<ClientId>) -> bool {
-    let Some(outlet) = lock(outlets).get(&client).cloned() else { return true };
-    let patience = if deaf.contains(&client) { Duration::ZERO } else { MOMENT };
-    let room =
-        outlet.queued() <= ENOUGH || tokio::time::timeout(patience, outlet.drained_to(ENOUGH)).await.is_ok();
-    if room {
-        deaf.remove(&client);
-    } else if deaf.insert(client) {
-        tracing::warn!(%client, "a client does not read: what its slots print is dropped");
+/// How a node's link waits for clients that do not keep up with what their slots print (LK-2).
+struct Patience {
+    heartbeat: Duration,
+    /// Those that had no room the last time.
+    deaf: BTreeSet<ClientId>,
+    /// Until when nobody else is waited for.
+    over_until: Option<Instant>,
+}
+
+impl Patience {
+    fn new(heartbeat: Duration) -> Patience {
+        Patience { heartbeat, deaf: BTreeSet::new(), over_until: None }
     }
-    room
+
+    /// How long this client may hold up the node.
+    fn left(&self, client: ClientId) -> Duration {
+        let is_over = self.over_until.is_some_and(|until| until > Instant::now());
+        match is_over || self.deaf.contains(&client) {
+            true => Duration::ZERO,
+            false => MOMENT.min(self.heartbeat / 2),
+        }
+    }
+
+    async fn has_room(&mut self, client: ClientId, outlets: &Outlets) -> bool {
+        let Some(outlet) = lock(outlets).get(&client).cloned() else { return true };
+        let left = self.left(client);
+        let room =
+            outlet.queued() <= ENOUGH || tokio::time::timeout(left, outlet.drained_to(ENOUGH)).await.is_ok();
+        if room {
+            self.deaf.remove(&client);
+            return true;
+        }
+        if !left.is_zero() {
+            self.over_until = Some(Instant::now() + self.heartbeat);
+        }
+        if self.deaf.insert(client) {
+            tracing::warn!(%client, "a client does not read: what its slots print is dropped");
+        }
+        false
+    }
 }
 
 fn lock(outlets: &Outlets) -> std::sync::MutexGuard<'_, BTreeMap<ClientId, Sender<FromHead>>> {

@@ -280,6 +280,32 @@ fn a_client_that_sleeps_delays_others_only_for_a_moment() {
 }
 
 #[test]
+fn clients_that_sleep_together_delay_a_node_for_one_moment() {
+    let heartbeat = Duration::from_millis(400);
+    run_with(config(|config| config.heartbeat = heartbeat), async |head| {
+        let mut sleepers = Vec::new();
+        for number in 0..7 {
+            sleepers.push(client(&head, ClientId(10 + number)).await);
+        }
+        let (node, mut to_node) = node(&head).await;
+        // More than the socket of a client takes in, and what may wait for it, for each of them.
+        for _ in 0..20 {
+            for number in 0..7 {
+                let text = vec![b'x'; 50_000];
+                let client = ClientId(10 + number);
+                node.send(&NodeToHead::Output { client, slot: SlotId(1), stream: Stream::Out, text }, vec![]);
+            }
+        }
+        let began = Instant::now();
+        node.send(&NodeToHead::Heartbeat { beat: 7 }, vec![]);
+        assert_eq!(next(&mut to_node).await, HeadToNode::Heartbeat { beat: 7 });
+        let took = began.elapsed();
+        assert!(took < heartbeat * 3, "LK-2: its heartbeat waited for {took:?}");
+        assert!(took > heartbeat / 4, "LK-2: lines that nobody reads hold it up: {took:?}");
+    });
+}
+
+#[test]
 fn an_ending_head_says_what_nodes_said_last() {
     run(async |head| {
         let (_client, mut to_client) = client(&head, A).await;
