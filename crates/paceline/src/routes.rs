@@ -2,6 +2,8 @@
 //!
 //! * RT-1: who goes by way of another node tries the direct way again, one lease of a node after the other until one gets
 //!   through, and then all of them.
+//! * RT-2: of a node that is to pass a lease's connections on and does not, for whatever reason, the head is told, which names
+//!   another way or the same again.
 //!
 //! Owns: where nodes are, what opens each lease, and the threads that dial. Used by clients of a cluster at an address,
 //! whether they are programs or slots.
@@ -11,9 +13,9 @@ use crate::files::{Files, WayIn};
 use crate::host::Opened;
 use crate::owner::Owner;
 use crate::session::Shared;
-use paceline_net::secure;
+use paceline_net::secure::{self, Secured};
 use paceline_proto::control::HeadToClient;
-use paceline_proto::{Address, LeaseId, LeaseSecret, NodeId};
+use paceline_proto::{Address, LeaseId, LeaseSecret, NodeId, Way};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Weak;
@@ -114,9 +116,7 @@ impl Routes {
         let owner = self.owner.clone();
         let job = move || {
             let deadline = Instant::now() + PATIENCE;
-            let dial = if relayed { secure::dial_relayed } else { secure::dial_data };
-            let dialed = dial(&addresses, lease, secret, deadline).map_err(io::Error::from);
-            let result = dialed.and_then(|(secured, way)| {
+            let result = dial(&addresses, relayed, lease, secret, deadline).and_then(|(secured, way)| {
                 let way_in = WayIn { addresses, relayed, lease, secret };
                 if let Some(owner) = owner {
                     owner.meet(node, &way_in);
@@ -165,10 +165,7 @@ impl Routes {
     }
 
     /// Have another link to the head opened by this.
-    pub(crate) fn reach_head(
-        &self,
-        dial: impl FnOnce() -> io::Result<secure::Secured> + Send + 'static,
-    ) -> Opened {
+    pub(crate) fn reach_head(&self, dial: impl FnOnce() -> io::Result<Secured> + Send + 'static) -> Opened {
         let session = self.session.clone();
         let job = move || {
             let result = dial();
@@ -181,5 +178,56 @@ impl Routes {
 
     pub(crate) fn close(&self) {
         self.dialer.close();
+    }
+}
+
+/// Opens a data connection. Another node that knows nothing of the lease has forgotten what it is to pass on, with its head
+/// link, and a head that has started since does not know that it was to: so it counts as out of reach (RT-2).
+fn dial(
+    addresses: &[Address],
+    relayed: bool,
+    lease: LeaseId,
+    secret: LeaseSecret,
+    deadline: Instant,
+) -> io::Result<(Secured, Way)> {
+    let dial = if relayed { secure::dial_relayed } else { secure::dial_data };
+    dial(addresses, lease, secret, deadline).map_err(|error| match error {
+        secure::Error::Lease { .. } if relayed => io::Error::new(io::ErrorKind::ConnectionRefused, error),
+        error => error.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paceline_proto::open;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// Dial a node that knows nothing of the lease.
+    fn dial_stranger(relayed: bool) -> io::Error {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::tcp("127.0.0.1", listener.local_addr().unwrap().port());
+        let node = std::thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            connection.read_exact(&mut [0; open::LENGTH]).unwrap();
+            connection.write_all(&open::Answer::Lease.encode()).unwrap();
+            // Until the other side has ended it.
+            let _ = connection.read_to_end(&mut Vec::new());
+        });
+        let deadline = Instant::now() + PATIENCE;
+        let dialed = dial(&[address], relayed, LeaseId(7), LeaseSecret::default(), deadline);
+        let error = dialed.err().expect("it is refused");
+        node.join().unwrap();
+        error
+    }
+
+    #[test]
+    fn node_that_has_forgotten_what_it_passes_on_is_out_of_reach() {
+        let error = dial_stranger(true);
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "RT-2: {error}");
+        assert!(error.to_string().contains("no such lease"), "{error}");
+        let error = dial_stranger(false);
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "the lease is over: {error}");
     }
 }

@@ -17,6 +17,7 @@
 //! * HD-9: of two starts of a head only the later one is a head: whoever meets a peer that has met a later one is none.
 //! * HD-11: what clients call in slots that are not theirs goes by guest leases, which have nothing but that
 //!   ([`actors`]).
+//! * HD-12: a node passes connections on for as long as the head has it so on its books, over whichever link.
 //! * HD-6: a client that wants work gets some as long as a node could hold it, whatever the others want.
 
 mod actors;

@@ -133,6 +133,7 @@ impl Head {
         }
         blocked.into_iter().for_each(|(lease, blocked)| self.on_blocked(id, lease, blocked));
         self.admit_again(id, out);
+        self.relay_again(id, out);
         self.look_at_actors();
     }
 

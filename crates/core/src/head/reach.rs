@@ -62,6 +62,17 @@ impl Head {
         nodes.find(|(_, node)| able(node)).map(|(&id, _)| id)
     }
 
+    /// A node forgets what it passes on with its link: it is told again.
+    pub(super) fn relay_again(&self, id: NodeId, out: &mut Vec<Effect>) {
+        let leases = self.leases.iter().filter(|(_, lease)| lease.via == Some(id));
+        let leases = leases.map(|(&lease, entry)| (lease, entry.node));
+        let guests = self.guests_via(id);
+        for (lease, target) in leases.chain(guests) {
+            let addresses = self.nodes.get(&target).map(|node| node.addresses.clone()).unwrap_or_default();
+            self.tell_node(id, HeadToNode::Relay { lease, addresses }, out);
+        }
+    }
+
     /// The lease is over, or goes another way: who passed its connections on need not any more.
     pub(super) fn unrelay(&mut self, id: LeaseId, out: &mut Vec<Effect>) {
         let via = self.leases.get_mut(&id).and_then(|lease| lease.via.take());

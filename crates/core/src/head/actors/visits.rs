@@ -294,6 +294,13 @@ impl Head {
         true
     }
 
+    /// Returns the guest leases whose connections this node passes on, each with the node that it is on.
+    pub(in crate::head) fn guests_via(&self, via: NodeId) -> impl Iterator<Item = (LeaseId, NodeId)> {
+        let visits = self.actors.all.values().flat_map(|actor| actor.visits.values());
+        let guests = visits.filter_map(|visit| visit.guest.as_ref());
+        guests.filter(move |guest| guest.via == Some(via)).map(|guest| (guest.lease, guest.node))
+    }
+
     /// The guest lease is over on the books: its node lets it go, and who passes its connections on.
     fn end_guest(&self, guest: &Guest, out: &mut Vec<Effect>) {
         for node in guest.via.into_iter().chain([guest.node]) {

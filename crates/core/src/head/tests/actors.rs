@@ -52,7 +52,12 @@ pub(super) fn ended(bench: &mut Bench, number: u64, death: Option<Death>) -> Vec
 
 /// The client `A` has a lease that hosts the actor, and `B` is here.
 fn hosting() -> Bench {
-    let mut bench = Bench::new();
+    hosting_at(vec![])
+}
+
+/// The same, where nodes have addresses.
+fn hosting_at(addresses: Vec<Address>) -> Bench {
+    let mut bench = Bench { addresses, ..Bench::new() };
     bench.hello(A, &[]);
     bench.hello(B, &[]);
     bench.join(N1, 2, &[]);
@@ -64,7 +69,11 @@ fn hosting() -> Bench {
 
 /// And `B` visits it.
 pub(super) fn visited() -> Bench {
-    let mut bench = hosting();
+    visited_at(vec![])
+}
+
+pub(super) fn visited_at(addresses: Vec<Address>) -> Bench {
+    let mut bench = hosting_at(addresses);
     bench.client_says(B, visit(None));
     placed(&mut bench, 2);
     bench

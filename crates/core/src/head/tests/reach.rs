@@ -82,6 +82,34 @@ fn without_another_way_the_lease_ends_and_its_client_hears_of_it_when_it_has() {
 }
 
 #[test]
+fn who_passes_connections_on_is_told_so_again_on_every_link() {
+    let mut bench = Bench::far(2);
+    bench.want(A, Shape::cpus(1), 2);
+    assert_eq!(bench.placed(N2, 2).last(), Some(&granted(A, 2, N2, Shape::cpus(1))));
+    bench.unreachable(1);
+    bench.handle(Event::NodeDown(N2));
+    let back = bench.join(N2, 1, &[(2, A)]);
+    assert_eq!(back, [welcome_node(N2), relay(N2, 1)], "HD-12");
+    // The one that the lease is on passes nothing on.
+    bench.handle(Event::NodeDown(N1));
+    assert_eq!(bench.join(N1, 1, &[(1, A)]), [welcome_node(N1)]);
+    bench.client_says(A, ClientToHead::Release { lease: lease(1) });
+    bench.ended(N1, 1, None);
+    bench.handle(Event::NodeDown(N2));
+    assert_eq!(bench.join(N2, 1, &[(2, A)]), [welcome_node(N2)], "the lease is over");
+}
+
+#[test]
+fn connections_of_a_guest_are_passed_on_again_on_every_link() {
+    let mut bench = actors::visited_at(there());
+    bench.join(N2, 1, &[]);
+    let unreachable = ClientToHead::Unreachable { lease: lease(2) };
+    assert_eq!(bench.client_says(B, unreachable), [relay(N2, 2), via(B, 2, N2)]);
+    bench.handle(Event::NodeDown(N2));
+    assert_eq!(bench.join(N2, 1, &[]), [welcome_node(N2), relay(N2, 2)], "HD-12");
+}
+
+#[test]
 fn somebody_elses_lease_is_not_redirected() {
     let mut bench = Bench::far(2);
     bench.hello(B, &[]);
