@@ -21,7 +21,7 @@ use paceline_net::descent::Mark;
 use paceline_net::detached::{self, Detached};
 use paceline_net::kept::Kept;
 use paceline_net::watch::{self, Watched};
-use paceline_net::{fds, lifeline, poll, reap};
+use paceline_net::{fds, lifeline, poll, reap, signals};
 use paceline_proto::control::{NodeToZygote, ZygoteToNode};
 use paceline_proto::{DeathCause, SlotId, Start};
 use rustix::event::{PollFd, PollFlags};
@@ -37,6 +37,9 @@ use tokio::task::JoinHandle;
 const GONE_WITHIN: Duration = Duration::from_millis(200);
 /// How long a process may take to be seen dead after its link has ended.
 const DYING: Duration = Duration::from_millis(300);
+
+/// All that a thread needs that waits for a process.
+const REAPER_STACK: usize = 64 << 10;
 
 /// How long it may take to kill what descends from a zygote that did not end it (ZN-1).
 const DESCENT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -213,20 +216,47 @@ fn bury(process: &Detached) {
 }
 
 /// End its group, for what was started may have been a script, and say how the process itself ended.
-fn reap_group(mut process: Child) -> DeathCause {
+fn reap_group(process: Child) -> DeathCause {
+    reap_group_within(process, GONE_WITHIN)
+}
+
+/// It may have left its group, so it is killed by itself as well. What is not gone in time is reaped by a thread: a process
+/// that hangs in the kernel must not hold up the node.
+fn reap_group_within(mut process: Child, within: Duration) -> DeathCause {
     let ended = match process.try_wait() {
         Ok(None) => {
-            let _ = kill_process_group(Pid::from_child(&process), Signal::KILL);
-            process.wait()
+            let pid = Pid::from_child(&process);
+            let _ = kill_process_group(pid, Signal::KILL);
+            if let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) {
+                let _ = pidfd_send_signal(&descriptor, Signal::KILL);
+                let _ = poll::wait(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(within));
+            }
+            process.try_wait()
         }
         // If the user's own code has waited for all its children, this fails, and its number may be another's by now.
-        Ok(Some(status)) => Ok(status),
-        Err(error) => Err(error),
+        ended => ended,
     };
-    match ended.map(|status| (status.signal(), status.code())) {
-        Ok((Some(signal), _)) => DeathCause::Signal(signal),
-        Ok((None, code)) => DeathCause::Exit(code.unwrap_or(-1)),
+    match ended.map(|status| status.map(|status| (status.signal(), status.code()))) {
+        Ok(Some((Some(signal), _))) => DeathCause::Signal(signal),
+        Ok(Some((None, code))) => DeathCause::Exit(code.unwrap_or(-1)),
+        Ok(None) => {
+            reap_later(process);
+            DeathCause::Signal(Signal::KILL.as_raw())
+        }
         Err(_) => DeathCause::Exit(-1),
+    }
+}
+
+fn reap_later(mut process: Child) {
+    let thread = std::thread::Builder::new().name("paceline-reaper".into()).stack_size(REAPER_STACK);
+    let pid = process.id();
+    let started = thread.spawn(move || {
+        signals::block_all();
+        let _ = process.wait();
+    });
+    match started {
+        Ok(_) => tracing::warn!(pid, "a zygote was killed and is not gone yet"),
+        Err(error) => tracing::warn!(pid, %error, "a zygote was killed and is not waited for"),
     }
 }
 
@@ -263,4 +293,46 @@ async fn read(number: u64, mut receiver: Receiver<ZygoteToNode>, process: Option
         }
     };
     desk.tell(News::ZygoteGone(number, wrong));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::test_kill_process;
+    use std::time::Instant;
+
+    /// A process that is in another group than its own, as one that has left it.
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("20").spawn().unwrap()
+    }
+
+    #[test]
+    fn program_that_has_left_its_group_is_killed_all_the_same() {
+        let began = Instant::now();
+        assert_eq!(reap_group(sleeper()), DeathCause::Signal(9));
+        assert!(began.elapsed() < Duration::from_secs(5), "the node waits for nobody");
+    }
+
+    #[test]
+    fn program_that_is_not_gone_in_time_is_reaped_later() {
+        let process = sleeper();
+        let pid = Pid::from_child(&process);
+        reap_later(process);
+        assert_eq!(test_kill_process(pid), Ok(()), "nobody has waited for it");
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        let until = Instant::now() + Duration::from_secs(5);
+        while test_kill_process(pid).is_ok() {
+            assert!(Instant::now() < until, "it is a zombie");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn how_a_program_ended_is_said() {
+        let process = Command::new("false").spawn().unwrap();
+        let gone = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()).unwrap();
+        poll::wait(&mut [PollFd::new(&gone, PollFlags::IN)], Some(Duration::from_secs(5))).unwrap();
+        assert_eq!(reap_group_within(process, Duration::ZERO), DeathCause::Exit(1));
+        assert_eq!(reap_group_within(sleeper(), Duration::from_secs(5)), DeathCause::Signal(9));
+    }
 }
