@@ -219,7 +219,10 @@ impl Shell {
                 self.head = Some(Head { number: self.heads, sender, reader });
                 self.step(Event::HeadUp);
             }
-            Err(error) => tracing::error!(%error, "the link to the head could not be watched"),
+            Err(error) => {
+                tracing::error!(%error, "the link to the head could not be watched");
+                (self.options.headless)();
+            }
         }
     }
 
