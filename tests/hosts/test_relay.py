@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from lab import Capture, Lab
-from lab.cluster import Cluster, Status, tell
+import os
+import signal
+import time
+
+import pytest
+
+from lab import Capture, Lab, Running
+from lab.cluster import Cluster, Status, daemon, tell
 from support.waiting import wait_until
+
+# Three heartbeats without a connection, in seconds, and a little: then a lease is given up.
+BROKEN_AFTER = 8.0
 
 MARK = b"seen only by its slot "
 
@@ -84,3 +93,78 @@ def test_a_node_that_nobody_can_pass_on_to_is_told_to_the_user(lab: Lab) -> None
 
 def leases(status: Status) -> set[str]:
     return {lease["lease"] for lease in status["leases"]}
+
+
+# Calls an actor when it is told to, and says where and in which process it lives.
+ACTOR = """
+class Counter:
+    def __init__(self):
+        self.count = 0
+
+    def up(self):
+        self.count += 1
+        return self.count, socket.gethostname(), os.getpid()
+
+# More CPUs than the others have.
+counter = pl.remote(cpus=2)(Counter)()
+first = counter.up()
+print("first", *first, flush=True)
+for number in range(2, 4):
+    wait_for(str(number))
+    count, *where = counter.up()
+    assert where == list(first[1:]), (where, first)
+    print("count", count, flush=True)
+"""
+
+
+def relayed_actor(lab: Lab) -> tuple[Cluster, Running]:
+    """An actor on the host `behind`, which `alice` reaches by way of the host `middle`."""
+    lab.network("office")
+    lab.network("rack")
+    head, middle = lab.host("head", "office", "rack"), lab.host("middle", "office", "rack")
+    behind, alice = lab.host("behind", "rack"), lab.host("alice", "office")
+    cluster = Cluster(lab, head, "--cpus", "0")
+    cluster.join(middle, flags=("--cpus", "1"))
+    cluster.join(behind)
+    cluster.give_key(alice)
+    cluster.wait_for_nodes("middle", "behind")
+    script = cluster.client(alice, ACTOR)
+    script.said("first 1 behind", 30)
+    assert cluster.links(cluster.status(), "alice") == {"behind": "relayed"}
+    return cluster, script
+
+
+def assert_lives_on_after_a_break(cluster: Cluster, script: Running) -> None:
+    alice, middle = cluster.lab.hosts["alice"], cluster.lab.hosts["middle"]
+    middle.reset_connections(alice.address)
+    # Longer than a connection may be away.
+    time.sleep(BROKEN_AFTER)
+    tell(alice, "2")
+    script.said("count 2", 30)
+    assert cluster.links(cluster.status(), "alice") == {"behind": "relayed"}
+    middle.reset_connections(alice.address)
+    tell(alice, "3")
+    script.wait(40).ok()
+    assert "count 3" in script.output()
+
+
+@pytest.mark.slow
+def test_an_actor_that_is_reached_by_relay_lives_on_when_its_head_starts_again_and_the_connection_breaks(
+    lab: Lab,
+) -> None:
+    cluster, script = relayed_actor(lab)
+    os.kill(daemon(cluster.head).pid, signal.SIGKILL)
+    cluster.start()
+    cluster.wait_for(lambda status: cluster.links(status, "alice").keys() == {"behind"}, "the lease", 30)
+    cluster.wait_for_nodes("middle", "behind")
+    assert_lives_on_after_a_break(cluster, script)
+
+
+@pytest.mark.slow
+def test_an_actor_that_is_reached_by_relay_lives_on_when_the_link_to_the_head_of_who_passes_it_on_breaks(
+    lab: Lab,
+) -> None:
+    cluster, script = relayed_actor(lab)
+    cluster.head.reset_connections(lab.hosts["middle"].address)
+    cluster.wait_for_nodes("middle", "behind")
+    assert_lives_on_after_a_break(cluster, script)
