@@ -216,6 +216,7 @@ fn control(out: &mut Vec<Vec<u8>>) {
         },
         ClientToHead::OwnedByProgram { exclusive: ExclusiveId(7), program: "actor.learner".into() },
         ClientToHead::Synced,
+        ClientToHead::Welcomed,
         HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(2), timing: timing() },
         HeadToClient::Granted {
             lease,

@@ -96,6 +96,8 @@ pub enum ClientToHead {
     OwnedByProgram { exclusive: ExclusiveId, program: String },
     /// Ends what a client says after its `Hello`: actors and visits that it had before and has not named since are over.
     Synced,
+    /// The client has heard the `Welcome` of this link: from now on it obeys this head, and no earlier one.
+    Welcomed,
 }
 
 /// Why an actor is no more.
@@ -293,8 +295,8 @@ pub enum HeadToNode {
     /// Take data connections for this lease, too, and hand them to the slot of the lease `host`: another client calls the
     /// actor there. `again`: the node did so under an earlier head.
     Admit { lease: LeaseId, host: LeaseId, secret: LeaseSecret, again: bool },
-    /// The holder of this lease, which an earlier start of the head placed, has named it to this one: from now on the signs
-    /// of this head keep alive what runs under it.
+    /// The holder of this lease, which an earlier start of the head placed, has named it to this one, which it obeys: from now
+    /// on the signs of this head keep alive what runs under it.
     HolderConfirmed { lease: LeaseId },
 }
 

@@ -270,6 +270,7 @@ impl Bounded for ClientToHead {
             | ClientToHead::Standing { .. }
             | ClientToHead::Reopening
             | ClientToHead::Synced
+            | ClientToHead::Welcomed
             | ClientToHead::Visit { .. }
             | ClientToHead::Lost { .. } => Ok(()),
         }

@@ -247,6 +247,7 @@ impl Sim {
             | ClientToHead::Broken { .. }
             | ClientToHead::Heartbeat { .. }
             | ClientToHead::Synced
+            | ClientToHead::Welcomed
             | ClientToHead::Reopening => Repeat::Later,
             ClientToHead::Unreachable { .. } => Repeat::AtOnce,
             ClientToHead::Bye | ClientToHead::Ask { .. } | ClientToHead::Answer { .. } => Repeat::Never,

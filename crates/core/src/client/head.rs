@@ -9,6 +9,8 @@
 //! * HL-4: a head that refuses the link says why, and what waits for it ends with that word, and nothing else does.
 //! * HL-5: how long silence may last is what the head that was believed last says, unless this client is told otherwise.
 //! * HL-3: an earlier start of the head than the one believed last is no head any more.
+//! * HL-6: on each link the head hears that it is obeyed once its welcome was heard there, and not before: until then this
+//!   client may go back to an earlier start.
 
 use super::lease::{Lease, LinkState};
 use super::shapes::ShapeKey;
@@ -27,6 +29,8 @@ const BEATS: u32 = 3;
 
 pub(super) struct HeadLink {
     up: bool,
+    /// The head has said on this link who it is (HL-6).
+    welcomed: bool,
     /// Since when the link is up.
     since: Tick,
     /// When the head last said something.
@@ -45,6 +49,7 @@ impl HeadLink {
     pub fn new(config: &Config) -> HeadLink {
         HeadLink {
             up: false,
+            welcomed: false,
             since: Tick::ZERO,
             heard: Tick::ZERO,
             next_beat: Tick::ZERO,
@@ -78,7 +83,7 @@ impl<Ticket: Clone> Client<Ticket> {
         if self.head.heard == Tick::ZERO {
             self.head.heard = now;
         }
-        (self.head.up, self.head.since) = (true, now);
+        (self.head.up, self.head.welcomed, self.head.since) = (true, false, now);
         self.head.next_beat = now + self.config.heartbeat;
         let own = self.leases.iter().filter(|(key, _)| !self.is_guest(LeaseKey(*key)));
         let mut leases: Vec<Held> = own.map(|(_, lease)| self.as_held(lease)).collect();
@@ -139,6 +144,9 @@ impl<Ticket: Clone> Client<Ticket> {
                 return false;
             }
             self.head.met = Some(Met { cluster, epoch });
+            if self.head.up && !std::mem::replace(&mut self.head.welcomed, true) {
+                out.push(Effect::ToHead(ClientToHead::Welcomed));
+            }
             self.take_over(now, timing, out);
         }
         self.head.heard = now;

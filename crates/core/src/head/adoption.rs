@@ -81,7 +81,6 @@ impl Head {
             },
         );
         self.add_copy(exclusive);
-        self.fences_on_found(exclusive);
         self.holders.insert((client, lease));
         if state.is_somebodys() {
             self.hand_over(lease);
@@ -230,13 +229,24 @@ impl Head {
         Some(claim)
     }
 
-    /// Tells the node that the holder of an actor's lease, which an earlier start of the head placed, obeys this head. From now
-    /// on this head's heartbeats keep the actor alive: no earlier head can give its holder another slot any more.
+    /// Tells the node that the holder of an actor's lease, which an earlier start of the head placed, obeys this head, if it
+    /// does (FE-8). From now on this head's heartbeats keep the actor alive: no earlier head can give its holder another slot
+    /// any more.
     pub(super) fn tell_holder_confirmed(&self, id: LeaseId, out: &mut Vec<Effect>) {
-        let Lease { node, exclusive, .. } = self.leases[&id];
-        if exclusive.is_some() {
+        let Lease { client, node, exclusive, .. } = self.leases[&id];
+        if exclusive.is_some() && self.clients.get(&client).is_some_and(|client| client.obeys) {
             self.tell_node(node, HeadToNode::HolderConfirmed { lease: id }, out);
         }
+    }
+
+    /// The client has heard this head's welcome: what it has named counts for good (FE-8).
+    pub(super) fn on_client_obeys(&mut self, id: ClientId, out: &mut Vec<Effect>) {
+        let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_up() && !client.obeys) else {
+            return;
+        };
+        client.obeys = true;
+        let leases: Vec<LeaseId> = client.leases.values().flatten().copied().collect();
+        leases.into_iter().for_each(|lease| self.tell_holder_confirmed(lease, out));
     }
 
     /// Put the lease on its client's list.
@@ -246,6 +256,11 @@ impl Head {
         holder.leases.entry(shape).or_default().insert(id);
         self.note_member(id);
         self.note_hunger(client);
+    }
+
+    /// Whether a peer has met this very head already.
+    pub(super) fn is_this(&self, met: Option<Met>) -> bool {
+        met.is_some_and(|met| met.cluster == self.config.cluster && met.epoch == self.config.epoch)
     }
 
     /// Whether a peer comes from an earlier start of this very cluster.

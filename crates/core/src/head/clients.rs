@@ -64,6 +64,7 @@ impl Head {
             ClientToHead::Standing { weight, priority } => self.on_standing(from, weight, priority),
             ClientToHead::Reopening => self.on_reopening(from),
             ClientToHead::Synced => self.on_synced(from, out),
+            ClientToHead::Welcomed => self.on_client_obeys(from, out),
             ClientToHead::Actor { actor, name, about, lease, gone, program, named } => {
                 self.on_actor(now, from, Said { actor, name, about, lease, gone, program, named }, out);
             }
@@ -85,6 +86,7 @@ impl Head {
     ) {
         let (cluster, epoch, timing) = (self.config.cluster, self.config.epoch, self.timing());
         let welcome = HeadToClient::Welcome { cluster, epoch, timing };
+        let is_ours = self.is_this(met);
         let known = self.clients.get_mut(&id);
         // Repeated on a link that is up: its list of leases is old by now (HD-5).
         let reopened = known.as_ref().is_none_or(|client| matches!(client.link, ClientLink::Down { .. }));
@@ -94,13 +96,13 @@ impl Head {
             client.link = ClientLink::Up;
             client.reopens = false;
             client.lost = 0;
+            client.obeys &= is_ours;
             client.reaches.clear();
             self.note_kept(id);
         }
         self.tell_client(id, welcome, out);
         if reopened {
-            let earlier = self.is_earlier(met);
-            self.clients.get_mut(&id).expect("it is here by now").from_earlier_head = earlier;
+            self.note_origin(now, id, is_new, met);
             // Before it has anything: what it has counts as its family's.
             under.into_iter().for_each(|lease| self.on_under(id, lease));
             if let Some(why) = self.refuse_bytes(id, 0).filter(|_| is_new) {
@@ -109,6 +111,9 @@ impl Head {
                 return out.push(Effect::DropClient(id));
             }
             self.reconcile_client(now, id, named, met, out);
+            if is_ours {
+                self.on_client_obeys(id, out);
+            }
             self.start_sync(id);
             self.tell_of_the_end(id, out);
         }
@@ -434,7 +439,9 @@ impl Client {
             spoke: now,
             reopens: false,
             from_earlier_head: false,
+            brings_lost_leases: false,
             lost: 0,
+            obeys: false,
             programs: BTreeMap::new(),
             placements: BTreeMap::new(),
             oversized: BTreeSet::new(),

@@ -14,18 +14,24 @@
 //! * FE-3: a lease that its owner claims from a new head, and that no node reports in time, becomes a fence; so does one
 //!   that its owner says it has lost. Both stand for as long as if the node had been heard when that was said, and for
 //!   `client_lost` more: an earlier start of the head may still be there, and keep the lease for its lost client that long.
+//!   So does one that is lost with a node which has reported it and is not known to obey this head (FE-5).
 //! * FE-4: a head whose `head_lost` is shorter than that of an earlier start waits for what may still run under the longer
 //!   one: a node goes by it until it has been welcomed by this head. The journal keeps the longest for as long.
 //! * FE-5: what a node reports proves nothing before the node is known to obey this head: until it hears the welcome it may
-//!   go back to an earlier start of the head, which may place there what the report does not have.
+//!   go back to an earlier start of the head, which may place there what the report does not have. What it says to have ended
+//!   meanwhile is struck from the report.
 //! * FE-6: after a restart of the head, the owner of a detached actor, a submitted program, may be lost before it has named its
 //!   leases. Its next run gets no slot for the actor before every node must have ended what it has of an earlier head, or
-//!   one of them reports the copy.
+//!   one of them that obeys this head has reported the copy.
+//! * FE-7: what a client from an earlier head says to have lost counts until it has said all that it has on one link
+//!   (`Synced`): before, it may have been lost with a link. Nor is it known of a client that this head has forgotten.
+//! * FE-8: a node hears that the holder of a lease is confirmed only when the holder is known to obey this head: until it hears
+//!   the welcome it may go back to an earlier start of the head, which may give it another slot.
 
 use super::detached::Write;
-use super::{Effect, Head};
+use super::{Effect, Head, Lease, Node};
 use crate::time::Tick;
-use paceline_proto::control::{HeadToNode, Held, Timing};
+use paceline_proto::control::{HeadToNode, Held, Met, Timing};
 use paceline_proto::{ActorId, ClientId, ExclusiveId, Incarnation, LeaseId, NodeId, Shape, SlotId, WorkId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -71,18 +77,23 @@ impl Fences {
 
 impl Head {
     /// The node of this lease is silent, and was last heard then.
-    pub(super) fn fence(&mut self, lease: LeaseId, heard: Tick) {
-        let held = &self.leases[&lease];
-        let Some(exclusive) = held.exclusive else { return };
-        let incarnation = self.nodes[&held.node].incarnation;
-        let until = self.out_of_reach_at(heard);
-        self.close_fence(lease, Fence { exclusive, node: held.node, incarnation, until });
+    pub(super) fn fence(&mut self, now: Tick, lease: LeaseId, heard: Tick) {
+        let Lease { exclusive, node, .. } = self.leases[&lease];
+        let Some(exclusive) = exclusive else { return };
+        let Node { incarnation, unconfirmed_report, .. } = &self.nodes[&node];
+        let incarnation = *incarnation;
+        let until = match unconfirmed_report {
+            // The node may obey an earlier head. Whoever holds the lease has left that one by now, or comes and says so later.
+            Some(report) if report.placed.contains_key(&lease) => self.earlier_copy_over_at(now),
+            _ => self.out_of_reach_at(heard),
+        };
+        self.close_fence(lease, Fence { exclusive, node, incarnation, until });
     }
 
     /// A lease of an earlier start whose node has not reported; its owner named it then (FE-3).
     pub(super) fn fence_lost(&mut self, lost: Held, said: Tick) {
         let Some(exclusive) = lost.exclusive else { return };
-        let until = said + self.config.client_lost + self.earlier_out_of_reach_for();
+        let until = self.earlier_copy_over_at(said);
         let Held { lease, node, incarnation, .. } = lost;
         self.close_fence(lease, Fence { exclusive, node, incarnation, until });
     }
@@ -101,14 +112,29 @@ impl Head {
         let Some(client) = self.clients.get_mut(&from).filter(|client| client.is_up()) else { return };
         client.lost += 1;
         // What this very head has told it to be lost, this head has fenced.
-        if !client.from_earlier_head || client.lost > self.config.max_claimed_leases {
+        if !client.brings_lost_leases || client.lost > self.config.max_claimed_leases {
             return;
         }
         let Held { lease, node, incarnation, .. } = lost;
-        let known = self.leases.contains_key(&lease) || self.fences.closed.contains_key(&lease);
-        if !known && !self.claims.contains_key(&lease) && !self.has_confirmed_report(node, incarnation) {
-            self.fence_lost(lost, now);
+        let known = self.leases.contains_key(&lease) || self.claims.contains_key(&lease);
+        if known || self.has_confirmed_report(node, incarnation) {
+            return;
         }
+        let until = self.earlier_copy_over_at(now);
+        match self.fences.closed.get_mut(&lease) {
+            // An earlier head may have renewed the lease since this head put up the fence.
+            Some(fence) => fence.until = fence.until.max(until),
+            None => self.fence_lost(lost, now),
+        }
+    }
+
+    /// Notes which head the client comes from, and whether what it says to have lost may be of an earlier one (FE-7).
+    pub(super) fn note_origin(&mut self, now: Tick, id: ClientId, is_new: bool, met: Option<Met>) {
+        let earlier = self.is_earlier(met);
+        let forgotten = is_new && self.is_this(met) && self.earlier_ended_at().is_some_and(|at| now < at);
+        let client = self.clients.get_mut(&id).expect("it has said hello");
+        client.from_earlier_head |= earlier;
+        client.brings_lost_leases |= earlier || forgotten;
     }
 
     /// A client runs a submitted program that owns this (FE-6).
@@ -133,13 +159,11 @@ impl Head {
         }
     }
 
-    /// A node reports a lease of this: it is the copy that nobody could tell of (FE-6).
-    pub(super) fn fences_on_found(&mut self, exclusive: Option<ExclusiveId>) {
-        let unknown = exclusive.map(|exclusive| LeaseId(exclusive.0));
-        let is_fence =
-            |lease: &LeaseId| self.fences.closed.get(lease).is_some_and(|it| it.node == UNKNOWN_NODE);
-        if let Some(lease) = unknown.filter(is_fence) {
-            self.open_fence(lease);
+    /// A node that obeys this head has reported a lease of this: it is the copy that nobody could tell of (FE-6).
+    pub(super) fn fences_on_found(&mut self, exclusive: ExclusiveId) {
+        let unknown = LeaseId(exclusive.0);
+        if self.fences.closed.get(&unknown).is_some_and(|fence| fence.node == UNKNOWN_NODE) {
+            self.open_fence(unknown);
         }
     }
 
@@ -223,7 +247,7 @@ impl Head {
     /// The node says that the lease has ended.
     pub(super) fn fences_on_ended(&mut self, node: NodeId, lease: LeaseId) {
         // Once it is over it stays over, whichever head the node obeys.
-        let at_least = |node: &super::Node, of: &Fence| node.incarnation >= of.incarnation;
+        let at_least = |node: &Node, of: &Fence| node.incarnation >= of.incarnation;
         let proven = |fence: &Fence| {
             fence.node == node && self.nodes.get(&node).is_some_and(|node| at_least(node, fence))
         };
@@ -288,6 +312,12 @@ impl Head {
         self.started_at.map_or(own, |at| own.max(at + self.earlier_out_of_reach_for()))
     }
 
+    /// Returns until when a copy may be running that an earlier start of the head placed, and that its owner had left by then
+    /// (FE-3).
+    fn earlier_copy_over_at(&self, left: Tick) -> Tick {
+        left + self.config.client_lost + self.earlier_out_of_reach_for()
+    }
+
     /// Returns for how long after the last sign of it something of an earlier start may be running (FE-3, FE-4).
     pub(super) fn earlier_out_of_reach_for(&self) -> Duration {
         self.out_of_reach_for(self.timing().ends_within().max(self.config.earlier_head_lost))
@@ -299,14 +329,14 @@ impl Head {
     }
 
     /// Returns when nothing runs any more under a timing that is longer than this head's, if any does.
-    fn earlier_over_at(&self) -> Option<Tick> {
+    pub(super) fn earlier_over_at(&self) -> Option<Tick> {
         let longer = self.config.earlier_head_lost > self.timing().ends_within();
         self.earlier_ended_at().filter(|_| longer)
     }
 
     /// Returns when nothing runs any more that an earlier start of the head placed and this one has not heard of.
     fn earlier_ended_at(&self) -> Option<Tick> {
-        self.started_at.map(|at| at + self.config.client_lost + self.earlier_out_of_reach_for())
+        self.started_at.map(|at| self.earlier_copy_over_at(at))
     }
 
     pub(super) fn expect_earlier_ends(&mut self) {
@@ -351,7 +381,7 @@ impl Head {
 
     /// Send a node away that has been outrun. The shell has not let it take the place of one that is up.
     pub(super) fn send_away(&self, id: NodeId, out: &mut Vec<Effect>) {
-        let is_up = |node: &super::Node| matches!(node.link, super::NodeLink::Up { .. });
+        let is_up = |node: &Node| matches!(node.link, super::NodeLink::Up { .. });
         if !self.nodes.get(&id).is_some_and(is_up) {
             out.extend(self.farewell().map(|message| Effect::ToNode(id, message)));
             out.push(Effect::DropNode(id));

@@ -244,9 +244,13 @@ struct Client {
     spoke: Tick,
     /// It lets go of its link, and opens another.
     reopens: bool,
-    /// It came from an earlier start of this head, and how many leases it has said to have lost.
+    /// It came from an earlier start of this head.
     from_earlier_head: bool,
+    /// What it says to have lost may be of an earlier head (FE-7), and how many leases it has said so of on this link.
+    brings_lost_leases: bool,
     lost: usize,
+    /// It obeys this head, and no earlier one any more (FE-8).
+    obeys: bool,
     /// How the programs are started that its shapes name.
     programs: BTreeMap<ProgramId, Start>,
     /// What its shapes ask of nodes.
@@ -330,7 +334,15 @@ struct Node {
     /// So many tasks wait for others that the next one has to get on by itself.
     full: bool,
     /// What its last report has, until the node is known to obey this head (FE-5).
-    unconfirmed_report: Option<BTreeMap<LeaseId, SlotId>>,
+    unconfirmed_report: Option<Report>,
+}
+
+/// What a node has said that it has.
+struct Report {
+    /// Less what it has said to have ended since.
+    placed: BTreeMap<LeaseId, SlotId>,
+    /// What must exist once, and was among it.
+    found: BTreeSet<ExclusiveId>,
 }
 
 /// A node that is gone, and until when it is counted on when a request is judged impossible.

@@ -2,7 +2,7 @@
 
 use super::detached::Gone;
 use super::devices::Books;
-use super::{BEATS, Departed, Effect, Head, LeaseState, Node, NodeLink};
+use super::{BEATS, Departed, Effect, Head, LeaseState, Node, NodeLink, Report};
 use crate::time::Tick;
 use paceline_proto::control::{HeadToClient, HeadToNode, Met, NodeToHead, Placement};
 use paceline_proto::{Death, Facts, Incarnation, LeaseId, NodeId, Resources, SlotId};
@@ -32,6 +32,7 @@ impl Head {
                 if death.is_some() && !self.is_news_of_work(from, lease) {
                     self.tell_node(from, HeadToNode::Heard { lease }, out);
                 }
+                self.strike_from_report(from, lease);
                 self.on_ended(now, from, lease, death, out);
                 self.fences_on_ended(from, lease);
             }
@@ -127,8 +128,10 @@ impl Head {
         for placement in foreign {
             self.adopt(now, id, placement, met, out);
         }
-        self.nodes.get_mut(&id).expect("it has just joined").unconfirmed_report = Some(placed);
-        if met.is_some_and(|met| met.cluster == self.config.cluster && met.epoch == self.config.epoch) {
+        let found = placed.keys().filter_map(|lease| self.leases.get(lease)?.exclusive).collect();
+        let report = Report { placed, found };
+        self.nodes.get_mut(&id).expect("it has just joined").unconfirmed_report = Some(report);
+        if self.is_this(met) {
             self.on_obeyed(now, id, out);
         }
         blocked.into_iter().for_each(|(lease, blocked)| self.on_blocked(id, lease, blocked));
@@ -140,11 +143,19 @@ impl Head {
     /// The node obeys this head, and no earlier one any more: what it has reported holds (FE-5).
     fn on_obeyed(&mut self, now: Tick, id: NodeId, out: &mut Vec<Effect>) {
         let report = self.nodes.get_mut(&id).and_then(|node| node.unconfirmed_report.take());
-        if let Some(placed) = report {
+        if let Some(Report { placed, found }) = report {
+            found.into_iter().for_each(|exclusive| self.fences_on_found(exclusive));
             self.on_works_reported(now, id, &placed, out);
             self.fences_on_report(id, &placed);
             self.refuse_claims(id, &placed, out);
             self.look_at_actors();
+        }
+    }
+
+    /// What the node has reported has ended. Its report does not hold yet, but this does: what is over stays over (FE-5).
+    fn strike_from_report(&mut self, node: NodeId, lease: LeaseId) {
+        if let Some(report) = self.nodes.get_mut(&node).and_then(|node| node.unconfirmed_report.as_mut()) {
+            report.placed.remove(&lease);
         }
     }
 
@@ -267,7 +278,7 @@ impl Head {
         self.know_dead(gone == Gone::Dead);
         for lease in leases {
             if let Gone::Silent { heard } = gone {
-                self.fence(lease, heard);
+                self.fence(now, lease, heard);
             }
             self.on_ended(now, id, lease, Some(Death::of_lost_node()), out);
         }

@@ -217,6 +217,7 @@ fn from_client(input: &mut Input<'_>, from: ClientId) -> ClientToHead {
         }
         // Few inputs of the stored corpus have an answer here.
         209 if input.flag() => ClientToHead::Synced,
+        209 if input.flag() => ClientToHead::Welcomed,
         209 => ClientToHead::Answer { number: 1, text: Ok(String::new()) },
         210..=227 => ClientToHead::Actor {
             actor: input.actor(),

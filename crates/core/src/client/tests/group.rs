@@ -193,7 +193,8 @@ fn group_that_waits_is_wanted_again_when_a_lost_head_is_heard() {
     let config = &bench.client.config;
     let timing = Timing { heartbeat: config.heartbeat, head_lost: config.head_lost };
     let effects = bench.head_says(HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(1), timing });
-    assert_eq!(effects, [wants(shape, 2), wants(other, 1)], "GR-5");
+    let welcomed = Effect::ToHead(ClientToHead::Welcomed);
+    assert_eq!(effects, [welcomed, wants(shape, 2), wants(other, 1)], "GR-5");
     assert_eq!(bench.head_says(HeadToClient::Heartbeat { beat: 1 }), [], "once");
 }
 

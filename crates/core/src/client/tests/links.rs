@@ -187,3 +187,23 @@ fn timing_of_the_head_that_is_believed_counts() {
     bench.handle(welcome(second * 5, second * 20));
     assert_eq!(bench.client.config.heartbeat, Duration::ZERO, "nothing is timed where the head is");
 }
+
+#[test]
+fn the_head_hears_that_it_is_obeyed_when_it_was_heard() {
+    let (cluster, epoch) = (paceline_proto::ClusterId(9), paceline_proto::Epoch(1));
+    let timing = paceline_proto::control::Timing { heartbeat: us(1), head_lost: us(1) };
+    let welcome = || Event::FromHead(HeadToClient::Welcome { cluster, epoch, timing });
+    let welcomed = Effect::ToHead(ClientToHead::Welcomed);
+    // Also from a client that says nothing else by itself.
+    let mut bench = Bench::new();
+    for _ in 0..2 {
+        assert!(!bench.handle(Event::HeadUp).contains(&welcomed), "HL-6");
+        assert_eq!(bench.handle(welcome()), std::slice::from_ref(&welcomed), "HL-6");
+        assert_eq!(bench.handle(welcome()), [], "HL-6: once on each link");
+        bench.handle(Event::HeadDown);
+    }
+    bench.handle(Event::HeadUp);
+    let earlier = HeadToClient::Welcome { cluster, epoch: paceline_proto::Epoch(0), timing };
+    let out = bench.head_says(earlier);
+    assert!(out.contains(&Effect::DropHead) && !out.contains(&welcomed), "HL-3: {out:?}");
+}

@@ -469,5 +469,5 @@ fn pool_is_wanted_again_when_a_lost_head_is_heard() {
     let config = &bench.client.config;
     let timing = Timing { heartbeat: config.heartbeat, head_lost: config.head_lost };
     let effects = bench.head_says(HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(1), timing });
-    assert_eq!(effects, [wants(&pool, 2)]);
+    assert_eq!(effects, [Effect::ToHead(ClientToHead::Welcomed), wants(&pool, 2)]);
 }

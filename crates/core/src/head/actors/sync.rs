@@ -53,9 +53,9 @@ impl Head {
 
     /// The client has said all that it has (AC-10).
     pub(in crate::head) fn on_synced(&mut self, client: ClientId, out: &mut Vec<Effect>) {
-        if !self.clients.get(&client).is_some_and(|client| client.is_up()) {
-            return;
-        }
+        let Some(entry) = self.clients.get_mut(&client).filter(|client| client.is_up()) else { return };
+        // FE-7.
+        entry.brings_lost_leases = false;
         let [owned, visited] = self.actors.unnamed.take(client);
         for id in owned {
             self.release_name(client, id);

@@ -31,10 +31,18 @@ impl Desk {
 
     /// The head is killed and started again, with what is on its disk.
     fn restart(&mut self) {
+        self.restart_as(|_| ());
+    }
+
+    /// The same, with other settings than before.
+    fn restart_as(&mut self, adjust: impl FnOnce(&mut Config)) {
         self.starts += 1;
         let epoch = self.starts << 32;
         let now = self.bench.now;
-        self.bench = Bench::with(|config| config.epoch = Epoch(epoch));
+        self.bench = Bench::with(|config| {
+            config.epoch = Epoch(epoch);
+            adjust(config);
+        });
         self.bench.now = now;
         let works = self.works.iter().map(|(&id, (work, standing))| (id, work.clone(), standing.clone()));
         self.bench.head.restore(works.collect(), self.ended.clone());
@@ -531,11 +539,37 @@ fn first_run_of_an_owner_gets_its_slot_at_once_after_a_restart() {
 }
 
 #[test]
-fn next_run_of_an_owner_waits_no_longer_for_an_actor_that_is_found() {
+fn work_waits_for_as_long_as_it_may_run_under_the_timing_of_before() {
     let mut desk = Desk::running(3);
-    desk.restart();
-    owner_runs_again(&mut desk);
-    let placement = Placement {
+    desk.restart_as(|config| (config.head_lost, config.earlier_head_lost) = (seconds(10), seconds(60)));
+    desk.join(N2, 1, &[]);
+    let mut runs_within = |span: u64| {
+        (0..span).any(|_| {
+            desk.says(N2, NodeToHead::Heartbeat { beat: 0 });
+            !runs(&desk.pass(seconds(1))).is_empty()
+        })
+    };
+    assert!(!runs_within(62), "FE-4");
+    assert!(runs_within(4), "FE-4");
+}
+
+/// The first node comes from the head before, and has not heard this one's welcome yet.
+fn joining_with(leases: Vec<Placement>) -> NodeToHead {
+    NodeToHead::Join {
+        node: N1,
+        incarnation: Incarnation(1),
+        name: "n1".into(),
+        total: Resources::cpus(1),
+        leases,
+        met: Some(met(1 << 32)),
+        addresses: Vec::new(),
+        facts: Facts::default(),
+    }
+}
+
+/// The actor of the run before.
+fn placement_of_before() -> Placement {
+    Placement {
         lease: lease(50),
         client: C,
         slot: SlotId(5),
@@ -545,21 +579,37 @@ fn next_run_of_an_owner_waits_no_longer_for_an_actor_that_is_found() {
         holder: C,
         epoch: Epoch(1 << 32),
         exclusive: Some(actors::EXCLUSIVE),
-    };
-    desk.handle(Event::FromNode(
-        N1,
-        NodeToHead::Join {
-            node: N1,
-            incarnation: Incarnation(1),
-            name: "n1".into(),
-            total: Resources::cpus(1),
-            leases: vec![placement],
-            met: Some(met(1 << 32)),
-            addresses: Vec::new(),
-            facts: Facts::default(),
-        },
-    ));
+    }
+}
+
+#[test]
+fn next_run_of_an_owner_waits_no_longer_for_an_actor_that_is_found() {
+    let mut desk = Desk::running(3);
+    desk.restart();
+    owner_runs_again(&mut desk);
+    desk.handle(Event::FromNode(N1, joining_with(vec![placement_of_before()])));
     assert!(!desk.builds_actor_within(seconds(1)), "it lives");
     let ended = NodeToHead::Ended { lease: lease(50), death: Some(killed()) };
-    assert!(builds_actor(&desk.says(N1, ended)), "FE-6");
+    assert!(!builds_actor(&desk.says(N1, ended)), "FE-5: the node may still go back to an earlier head");
+    assert!(builds_actor(&desk.says(N1, NodeToHead::Heartbeat { beat: 0 })), "FE-6");
+}
+
+#[test]
+fn actor_that_a_node_reports_once_is_not_found_before_the_node_obeys() {
+    let mut desk = Desk::running(3);
+    desk.restart();
+    owner_runs_again(&mut desk);
+    desk.handle(Event::FromNode(N1, joining_with(vec![placement_of_before()])));
+    desk.handle(Event::NodeDown(N1));
+    assert!(!builds_actor(&desk.handle(Event::FromNode(N1, joining_with(Vec::new())))), "FE-6");
+    assert!(!builds_actor(&desk.says(N1, NodeToHead::Heartbeat { beat: 0 })), "FE-6");
+}
+
+#[test]
+fn actor_that_is_found_and_lost_again_is_waited_for() {
+    let mut desk = Desk::running(3);
+    desk.restart();
+    owner_runs_again(&mut desk);
+    desk.handle(Event::FromNode(N1, joining_with(vec![placement_of_before()])));
+    assert!(!desk.builds_actor_within(seconds(92)), "FE-6");
 }

@@ -16,6 +16,7 @@ mod reach;
 mod shares;
 mod sharing;
 mod tangles;
+mod two_heads;
 
 use super::*;
 use paceline_proto::LeaseSecret;
