@@ -64,11 +64,12 @@ impl Askers {
         self.naming.retain(|(named, _)| *named != actor);
     }
 
-    pub fn on_known(&mut self, actor: ActorId, refused: Option<String>) {
-        if let Some(place) = self.naming.iter().position(|(named, _)| *named == actor) {
-            let answer = refused.map_or(Naming::Given, Naming::Refused);
-            let _ = self.naming.swap_remove(place).1.send(answer);
-        }
+    /// Returns why the actor may not have its name, if nobody waits to hear that.
+    pub fn on_known(&mut self, actor: ActorId, refused: Option<String>) -> Option<String> {
+        let Some(place) = self.naming.iter().position(|(named, _)| *named == actor) else { return refused };
+        let answer = refused.map_or(Naming::Given, Naming::Refused);
+        let _ = self.naming.swap_remove(place).1.send(answer);
+        None
     }
 
     /// The head will say it later. Returns whether somebody waits for it.

@@ -401,7 +401,11 @@ impl State {
                 self.actors.on_found(number, (actor.map(|actor| (actor, about)), comes, gone));
             }
             HeadToClient::ActorKnown { actor, ref refused } => {
-                self.actors.on_known(actor, refused.clone());
+                if let Some(why) = self.actors.on_known(actor, refused.clone()) {
+                    let warn = self.warn.clone();
+                    let text = format!("others can no longer call an actor of this program: {why}");
+                    self.notifier.push(Box::new(move || warn(&text)));
+                }
                 self.handle(Event::FromHead(message));
             }
             HeadToClient::NameHeld { actor, within, why } => {

@@ -17,7 +17,13 @@ impl Head {
     /// Returns whether actors may live that this head has not heard of.
     fn expects_actors_of_before(&self, now: Tick) -> bool {
         let follows = self.config.epoch.number() > 1;
-        follows && (self.settled_at.is_none_or(|at| now < at) || self.expects_holders())
+        follows && (self.names_known_at().is_none_or(|at| now < at) || self.expects_holders())
+    }
+
+    /// Returns from when on no actor can live any more that this head has not heard of, under its timing or a longer one of
+    /// before (FE-4).
+    fn names_known_at(&self) -> Option<Tick> {
+        self.settled_at.max(self.earlier_over_at())
     }
 
     /// Returns whether an actor of this name may live that this head has not heard of.
@@ -42,7 +48,7 @@ impl Head {
         if has_it || said.named || keeper.is_some_and(|program| self.works.lives(program)) {
             return false;
         }
-        let until = self.settled_at.unwrap_or(now).max(now + self.config.heartbeat);
+        let until = self.names_known_at().unwrap_or(now).max(now + self.config.heartbeat);
         let seconds = until.since(now).as_secs_f64().ceil();
         // Leases that a late node reports wait for their holders for so long.
         let within = until.since(now) + self.config.client_lost;

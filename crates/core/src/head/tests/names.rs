@@ -61,6 +61,22 @@ fn new_name_after_a_restart_is_given_when_nothing_of_before_can_live() {
 }
 
 #[test]
+fn new_name_waits_for_as_long_as_actors_may_live_under_the_timing_of_before() {
+    let mut bench = Bench::with(|config| {
+        (config.epoch, config.settle) = (Epoch(2 << 32), seconds(10));
+        (config.head_lost, config.earlier_head_lost) = (seconds(10), seconds(60));
+    });
+    bench.hello(A, &[]);
+    bench.hello(B, &[]);
+    let out = bench.client_says(B, rival());
+    let [Effect::ToClient(B, HeadToClient::NameHeld { within, .. })] = &out[..] else { panic!("{out:?}") };
+    assert!(*within >= seconds(93), "AC-8: {within:?}");
+    assert_eq!(bench.pass(seconds(92)), [], "AC-8");
+    assert_eq!(finds(&mut bench), (None, true), "AC-8: somebody may have it");
+    assert!(bench.pass(seconds(2)).contains(&known(B, OTHER)));
+}
+
+#[test]
 fn name_goes_to_the_owner_who_had_it_and_the_other_is_refused_at_once() {
     let mut bench = head_of_start(2);
     assert!(is_held(&bench.client_says(B, rival()), B));
