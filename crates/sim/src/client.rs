@@ -5,6 +5,7 @@ use crate::job::{Job, argument};
 use crate::link::{Data, End, Kind, LinkId, Repeat};
 use crate::news::News;
 use crate::pool::{UPDATES, WAITS, standing_of};
+use crate::rivals::Peer;
 use crate::stalls::{Clock, Standstill};
 use crate::trace::{brief_from, brief_to};
 use crate::world::{Event as Happening, Machine, Sim};
@@ -128,7 +129,7 @@ impl Sim {
         if let Some(until) = self.clients[client].standstill.until(self.now) {
             return self.agenda.add(until, Happening::ClientConnects { client });
         }
-        let Some(head) = self.some_head() else { return self.client_redials(client) };
+        let Some(head) = self.head_for(Peer::Client(client)) else { return self.client_redials(client) };
         let delay = self.some_delay();
         let link = self.links.add(Kind::Client { client, head }, delay);
         self.stall(link, self.clients[client].cut_off_until);

@@ -2,6 +2,7 @@
 
 use crate::disk::{Desk, Disk};
 use crate::link::{End, LinkId, Repeat};
+use crate::rivals::Peer;
 use crate::stalls::{Clock, Standstill};
 use crate::works::Shelf;
 use crate::world::{Event as Happening, Machine, Sim};
@@ -319,7 +320,11 @@ impl Sim {
             self.heads[at].clients.insert(id, link);
         }
         if self.heads[at].clients.get(&id) == Some(&link) {
+            let first = matches!(message, ClientToHead::Hello { .. });
             self.head_handles(at, Event::FromClient(id, message));
+            if first {
+                self.first_word_was_heard(at, link, Peer::Client(client));
+            }
         }
     }
 
@@ -366,7 +371,11 @@ impl Sim {
             self.heads[at].nodes.insert(id, link);
         }
         if self.heads[at].nodes.get(&id) == Some(&link) {
+            let first = matches!(message, NodeToHead::Join { .. });
             self.head_handles(at, Event::FromNode(id, message));
+            if first {
+                self.first_word_was_heard(at, link, Peer::Node(node));
+            }
         }
     }
 

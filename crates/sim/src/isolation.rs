@@ -70,7 +70,7 @@ impl Sim {
     }
 
     /// The node where the actor lives, if that can reach the head and does not stand still.
-    fn host_of(&self, actor: usize) -> Option<usize> {
+    pub(crate) fn host_of(&self, actor: usize) -> Option<usize> {
         let lives = |process: &&Process| {
             process.pool == Some(actor) && process.life == Life::Alive && !process.applied.is_empty()
         };
@@ -79,7 +79,7 @@ impl Sim {
         (host.cut_off_until <= self.now && host.standstill.until(self.now).is_none()).then_some(node)
     }
 
-    fn open_somebodys_actor(&mut self, random: &mut Random) -> Option<usize> {
+    pub(crate) fn open_somebodys_actor(&mut self, random: &mut Random) -> Option<usize> {
         let owners: Vec<usize> = (0..self.clients.len())
             .filter(|client| self.clients[*client].alive && self.clients[*client].slot.is_none())
             .filter(|client| self.clients[*client].standstill.until(self.now).is_none())

@@ -34,6 +34,7 @@ mod objects;
 mod pool;
 mod process;
 mod random;
+mod rivals;
 mod run;
 pub mod scale;
 mod scenario;

@@ -297,6 +297,15 @@ impl Sim {
         self.put(id, End::Far, None, None, Repeat::Never);
     }
 
+    /// The link breaks when the far end has heard what the near one had to say: no answer arrives.
+    pub(crate) fn break_unanswered(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id).filter(|link| link.open) else { return };
+        link.drop_all(End::Near);
+        link.open = false;
+        self.put(id, End::Near, None, None, Repeat::Never);
+        self.put(id, End::Far, None, None, Repeat::Never);
+    }
+
     /// One end is closed by its owner: what it sent still arrives, what was sent to it does not.
     pub(crate) fn close_end(&mut self, id: LinkId, closed: End) {
         let Some(link) = self.links.get_mut(id) else { return };

@@ -4,6 +4,7 @@ use crate::head::encoded;
 use crate::link::{Data, End, Kind, LinkId, Repeat};
 use crate::news::News;
 use crate::process::{Life, Process};
+use crate::rivals::Peer;
 use crate::stalls::{Clock, Standstill};
 use crate::world::{Event as Happening, Machine, Sim};
 use crate::zygote::Zygote;
@@ -109,7 +110,7 @@ impl Sim {
         if let Some(until) = self.nodes[node].standstill.until(self.now) {
             return self.agenda.add(until, Happening::NodeConnects { node });
         }
-        let Some(head) = self.some_head() else { return self.node_redials(node) };
+        let Some(head) = self.head_for(Peer::Node(node)) else { return self.node_redials(node) };
         let delay = self.some_delay();
         let link = self.links.add(Kind::Node { node, head }, delay);
         self.stall(link, self.nodes[node].cut_off_until);

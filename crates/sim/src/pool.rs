@@ -143,6 +143,11 @@ impl Sim {
     }
 
     /// Returns whether somebody has the pool, and it can have slots.
+    /// The client that has opened the pool.
+    pub(crate) fn owner_of(&self, pool: usize) -> usize {
+        self.pools[pool].client
+    }
+
     pub(crate) fn is_in_use(&self, pool: usize) -> bool {
         let Pool { client, id, open, finished, .. } = self.pools[pool];
         let host = &self.clients[client];

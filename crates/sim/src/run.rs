@@ -5,6 +5,7 @@ use crate::isolation::Isolation;
 use crate::link::Delay;
 use crate::load::Load;
 use crate::random::Random;
+use crate::rivals::Rivals;
 use crate::tally::Tally;
 use crate::trace::Tracing;
 use crate::world::{Event, START, Settings, Sim};
@@ -89,6 +90,10 @@ impl Sim {
         }
         if let Some(isolation) = Isolation::of_seed(seed) {
             sim.start_isolation(isolation);
+        }
+        // Both heads have the work that is in the journal, and must agree on the timing.
+        if let Some(rivals) = Rivals::of_seed(seed).filter(|_| !works && sim.timings.is_none()) {
+            sim.start_rivals(rivals);
         }
         sim
     }

@@ -70,6 +70,7 @@ tally! {
     leaving: "nodes that were to go",
     lies: "untrue words of peers",
     partitions: "partitions",
+    turned_back: "peers that did not hear the welcome of a later head",
     isolations: "nodes cut off that stood still, with an actor",
     lost_clients: "lost clients",
     grants: "granted leases",

@@ -18,6 +18,7 @@ use crate::node::NodeHost;
 use crate::pool::{Pool, Update, Wait};
 use crate::process::{Life, Process};
 use crate::random::Random;
+use crate::rivals::Rivals;
 use crate::trace::{Trace, Tracing};
 use crate::works::Errand;
 use paceline_core::client::LeaseKey;
@@ -57,6 +58,7 @@ pub struct Sim {
     pub(crate) plan: Plan,
     pub(crate) load: Load,
     pub(crate) isolation: Option<Isolation>,
+    pub(crate) rivals: Option<Rivals>,
     pub(crate) trace: Trace,
     /// Draws the rates of clocks, where they differ.
     pub(crate) clocks: Option<Random>,
@@ -250,6 +252,11 @@ pub(crate) enum Event {
         node: usize,
         span: Duration,
     },
+    /// A later head is started beside the one that is there.
+    RivalStarts,
+    RivalsNodeIsCutOff {
+        node: usize,
+    },
     Submits {
         work: usize,
     },
@@ -284,6 +291,7 @@ impl Sim {
             plan: Plan::default(),
             load: Load::default(),
             isolation: None,
+            rivals: None,
             trace: Trace::new(tracing),
             clocks: None,
             timings: None,
@@ -362,6 +370,8 @@ impl Sim {
             Event::Fault => self.fault(),
             Event::Isolates => self.isolates(),
             Event::IsolatedStalls { node, span } => self.isolated_stalls(node, span),
+            Event::RivalStarts => self.rival_starts(),
+            Event::RivalsNodeIsCutOff { node } => self.rivals_node_is_cut_off(node),
             Event::Submits { work } => self.submits(work),
             Event::WorkEnds { process } => self.work_ends(process),
             Event::StopsWork { work } => self.stops_work(work),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const STEPS: u64 = 10_000;
 
 /// Seeds that failed once, and what they found.
-const KEPT: [(u64, &str); 13] = [
+const KEPT: [(u64, &str); 15] = [
     (700_203, "a group is refused, opened again and granted for ever"),
     (700_324, "a guest is charged the calls of an earlier one of its number"),
     (700_919, "a call of a pool ends with a lease that was given up without a word"),
@@ -26,6 +26,8 @@ const KEPT: [(u64, &str); 13] = [
         "an actor that ended at an earlier head lives on at the later one, and its callers wait for ever",
     ),
     (2_007_871, "two living copies: a later head kept alive what the earlier one took for ended"),
+    (40, "the same, though the owner had not heard the later head's welcome"),
+    (159, "two living copies: a node reported to a later head, went back, and was waited for too briefly"),
 ];
 
 fn setting(name: &str, default: u64) -> u64 {
