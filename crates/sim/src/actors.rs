@@ -134,13 +134,20 @@ impl Sim {
         self.client_does(client, |core, out| core.destroy_actor(id, "it was destroyed", out));
     }
 
+    /// Ends what was destroyed while another head was in charge, which may have given the owner up, and is no more.
+    pub(crate) fn end_forgotten_actors(&mut self) {
+        let starts = self.ledger.tally.head_starts;
+        for actor in 0..self.actors.len() {
+            if self.actors[actor].destroyed_by.is_some_and(|(_, at)| at != starts) {
+                self.end_actor(actor);
+            }
+        }
+    }
+
     pub(crate) fn close_actors(&mut self) {
         for actor in 0..self.actors.len() {
-            // One that was destroyed ends without its owner's doing, if whoever did so lives; unless a head that knew of it, and
-            // had given its owner up, is no more.
-            let starts = self.ledger.tally.head_starts;
-            let lasts = |(client, at): (usize, u64)| self.clients[client].alive && at == starts;
-            if !self.actors[actor].destroyed_by.is_some_and(lasts) {
+            // One that was destroyed ends without its owner's doing, if whoever did so lives.
+            if !self.actors[actor].destroyed_by.is_some_and(|(client, _)| self.clients[client].alive) {
                 self.end_actor(actor);
             }
             for client in self.actors[actor].visitors.clone() {

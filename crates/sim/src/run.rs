@@ -119,7 +119,11 @@ impl Sim {
         let turns = Duration::from_secs(2) * open.map(|task| task.job.most_runs()).sum::<u32>();
         let until = self.now + (work * 2 + turns + limits + self.works_take() + Duration::from_secs(60));
         let most = self.steps + MOST_STEPS;
+        let mut starts = 0;
         while !self.is_at_rest() {
+            if std::mem::replace(&mut starts, self.ledger.tally.head_starts) != starts {
+                self.end_forgotten_actors();
+            }
             let more = self.step() && self.steps < most;
             assert!(more && self.now <= until, "no rest: {}", self.unrest());
         }

@@ -208,6 +208,17 @@ impl Head {
         self.fences.closed.values().any(|fence| fence.exclusive == ExclusiveId(actor.0))
     }
 
+    /// Returns whether a copy of this may live.
+    pub(super) fn may_have_copy(&self, exclusive: ExclusiveId) -> bool {
+        self.fences.copies.contains_key(&exclusive)
+    }
+
+    /// Returns when no copy of this can live any more, should its node stay silent.
+    pub(super) fn copy_over_at(&self, now: Tick, exclusive: ExclusiveId) -> Tick {
+        let fences = self.fences.closed.values().filter(|fence| fence.exclusive == exclusive);
+        fences.map(|fence| fence.until).max().unwrap_or_else(|| self.out_of_reach_at(now))
+    }
+
     /// Counts one more lease under which a copy may live.
     pub(super) fn add_copy(&mut self, exclusive: Option<ExclusiveId>) {
         let Some(exclusive) = exclusive else { return };
@@ -232,6 +243,7 @@ impl Head {
         *copies -= 1;
         if *copies == 0 {
             self.fences.copies.remove(&exclusive);
+            self.actors.on_no_copy(exclusive);
             self.note_askers(exclusive);
             self.dirty = true;
         }

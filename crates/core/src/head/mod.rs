@@ -488,6 +488,7 @@ impl Head {
         if std::mem::take(&mut self.dirty) && self.closing.is_none() {
             self.share(now, out);
         }
+        self.settle_names(now, out);
         self.settle_actors(out);
         self.see_off(out);
         self.dismiss(out);
@@ -562,7 +563,6 @@ impl Head {
         self.give_up_claims(now, out);
         self.works_on_deadline(now, out);
         self.actors_on_deadline(now);
-        self.settle_names(now, out);
         self.fences_on_deadline(now);
         self.forget_earlier_timing(now, out);
         if let Some(at) = self.settled_at.filter(|at| *at > now) {

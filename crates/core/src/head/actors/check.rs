@@ -2,7 +2,7 @@
 
 use super::super::Head;
 use super::super::books::{CALLED_ACTOR, actor_weight};
-use paceline_proto::ActorId;
+use paceline_proto::{ActorId, ExclusiveId};
 use std::collections::BTreeSet;
 
 impl Head {
@@ -60,6 +60,12 @@ impl Head {
         let known = |id: &ActorId| actors.all.contains_key(id) || actors.gone.contains_key(id);
         if let Some(id) = actors.destroyed.iter().find(|id| !known(id)) {
             return Err(format!("AC-11: {id:?} was destroyed, and nobody knows of it"));
+        }
+        if let Some(id) = actors.former.names().find(|id| !self.may_have_copy(ExclusiveId(id.0))) {
+            return Err(format!("AC-12: the name of {id:?} waits, and nothing of it lives"));
+        }
+        if actors.untold_held.keys().any(|key| !actors.held_names.contains_key(key)) {
+            return Err("AC-12: somebody is to be told of a name that does not wait".into());
         }
         let visits = actors.all.values().flat_map(|actor| actor.visits.values());
         let guests = visits.filter(|visit| visit.guest.is_some()).count();

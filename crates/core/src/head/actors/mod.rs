@@ -32,7 +32,7 @@ use super::books::{CALLED_ACTOR, actor_weight};
 use super::{BEATS, Effect, Head};
 use crate::time::Tick;
 use paceline_proto::control::{Gone, HeadToClient};
-use paceline_proto::{ActorId, ClientId, Death, LeaseId, NodeId, SlotId};
+use paceline_proto::{ActorId, ClientId, Death, ExclusiveId, LeaseId, NodeId, SlotId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// So many actors that are gone are remembered, so that those who ask for them hear why at once.
@@ -75,6 +75,10 @@ pub(super) struct Actors {
     visitors: BTreeSet<(ClientId, ActorId)>,
     /// What owners say of actors whose names may be taken (AC-8).
     held_names: BTreeMap<(ClientId, ActorId), Said>,
+    /// When those of them are told why that are not yet.
+    untold_held: BTreeMap<(ClientId, ActorId), Tick>,
+    /// Actors that are gone, and whose processes may live (AC-12).
+    former: names::Former,
     /// What clients had when they opened their links anew, and have not named since (AC-10).
     unnamed: sync::Unnamed,
     /// What is lost just now is known to be dead.
@@ -218,6 +222,7 @@ impl Head {
         let charge = actor_weight(&said);
         let Said { name, about, lease, program, .. } = said;
         self.forget_gone(id);
+        self.actors.former.remove(id);
         // One lease hosts one actor.
         let lease = lease.filter(|lease| self.actors.hosts.get(lease).is_none_or(|other| *other == id));
         let actor = self.actors.all.entry(id).or_insert_with(Actor::unknown);
@@ -331,6 +336,7 @@ impl Head {
         actor.gone = Some(why);
         if let Some(name) = actor.name.take() {
             self.actors.names.remove(&name);
+            self.note_former(id, &name);
             self.actors.remember_name(name, told);
         }
         self.actors.dirty.insert(id);
@@ -537,6 +543,11 @@ impl Actors {
     fn guests_of(&self, host: LeaseId) -> Vec<LeaseId> {
         let guests = self.guests_by_host.range((host, LeaseId(0))..=(host, LeaseId(u128::MAX)));
         guests.map(|(_, guest)| *guest).collect()
+    }
+
+    /// Its last copy is over.
+    pub(super) fn on_no_copy(&mut self, exclusive: ExclusiveId) {
+        self.former.remove(ActorId(exclusive.0));
     }
 
     fn strike_guest(&mut self, guest: &Guest) {

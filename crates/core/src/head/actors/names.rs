@@ -1,17 +1,46 @@
-//! Names that actors of an earlier start of the head may still have.
+//! Names that actors may still have which this head does not know, or has given up.
 //!
 //! Names are not in the journal: owners say them again. A head that follows another one therefore does not know which
 //! names are taken before every owner has come back, or cannot come back with what it had.
 //!
 //! * AC-8 (one name across restarts): until nothing can live any more that the head does not know, it gives a name only
 //!   to an owner who had it from an earlier head, or to the submitted program that keeps it. Others wait, and are told.
+//! * AC-12 (one name, one process): the name of an actor that is gone is given to another one only when the process of the first
+//!   has ended, or its node must have ended it. That takes a moment, and long if the node is silent: then who waits is told.
 
 use super::super::books::actor_weight;
 use super::super::{Effect, Head};
 use super::{Said, program_of};
 use crate::time::Tick;
 use paceline_proto::control::HeadToClient;
-use paceline_proto::{ActorId, ClientId};
+use paceline_proto::{ActorId, ClientId, ExclusiveId};
+use std::collections::BTreeMap;
+
+/// Actors that are gone, and whose processes may live: by their names, and the names.
+#[derive(Default)]
+pub(super) struct Former {
+    actors: BTreeMap<String, ActorId>,
+    names: BTreeMap<ActorId, String>,
+}
+
+impl Former {
+    fn insert(&mut self, actor: ActorId, name: &str) {
+        self.actors.insert(name.to_owned(), actor);
+        self.names.insert(actor, name.to_owned());
+    }
+
+    pub fn remove(&mut self, actor: ActorId) {
+        if let Some(name) = self.names.remove(&actor)
+            && self.actors.get(&name) == Some(&actor)
+        {
+            self.actors.remove(&name);
+        }
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = ActorId> {
+        self.names.keys().copied()
+    }
+}
 
 impl Head {
     /// Returns whether actors may live that this head has not heard of.
@@ -40,36 +69,95 @@ impl Head {
         out: &mut Vec<Effect>,
     ) -> bool {
         self.release_name(from, said.actor);
+        let (before, former) = (self.waits_for_head_of_before(now, said), self.waits_for_former(said));
+        if !before && !former {
+            return false;
+        }
+        let key = (from, said.actor);
+        self.actors.held_names.insert(key, said.clone());
+        self.charge(from, actor_weight(said));
+        if before {
+            self.tell_held(now, key, out);
+        } else {
+            // Mostly its end is on its way.
+            let at = now + self.config.heartbeat;
+            self.actors.untold_held.insert(key, at);
+            self.no_later_than(at);
+        }
+        true
+    }
+
+    /// Returns whether this name may be that of an actor of before (AC-8).
+    fn waits_for_head_of_before(&self, now: Tick, said: &Said) -> bool {
         let Some(name) = said.name.as_ref().filter(|_| self.expects_actors_of_before(now)) else {
             return false;
         };
         let has_it = self.actors.names.get(name) == Some(&said.actor);
         let keeper = said.program.as_deref().filter(|program| **program == program_of(name));
-        if has_it || said.named || keeper.is_some_and(|program| self.works.lives(program)) {
-            return false;
+        !has_it && !said.named && keeper.is_none_or(|program| !self.works.lives(program))
+    }
+
+    /// Returns whether an actor that had this name is gone, and its process may live (AC-12).
+    fn waits_for_former(&self, said: &Said) -> bool {
+        let former = said.name.as_ref().and_then(|name| self.actors.former.actors.get(name));
+        former.is_some_and(|former| *former != said.actor)
+    }
+
+    /// The actor is gone. Its name waits while its process may live (AC-12).
+    pub(super) fn note_former(&mut self, id: ActorId, name: &str) {
+        if self.may_have_copy(ExclusiveId(id.0)) {
+            self.actors.former.insert(id, name);
         }
-        let until = self.names_known_at().unwrap_or(now).max(now + self.config.heartbeat);
-        let seconds = until.since(now).as_secs_f64().ceil();
+    }
+
+    /// Says what an owner waits for whose actor's name is not known to be free.
+    fn tell_held(&mut self, now: Tick, key: (ClientId, ActorId), out: &mut Vec<Effect>) {
+        let Some(name) = self.actors.held_names.get(&key).and_then(|said| said.name.as_ref()) else { return };
+        let (until, why) = match self.actors.former.actors.get(name) {
+            Some(former) => {
+                let until = self.copy_over_at(now, ExclusiveId(former.0));
+                let seconds = until.since(now).as_secs_f64().ceil();
+                let why = format!(
+                    "the actor that had the name {name} is gone, but its node does not answer, and its process may still run; \
+                     in at most {seconds} s that is known"
+                );
+                (until, why)
+            }
+            None => {
+                let until = self.names_known_at().unwrap_or(now).max(now + self.config.heartbeat);
+                let seconds = until.since(now).as_secs_f64().ceil();
+                let why = format!(
+                    "the head has started again, and an actor of the name {name} may still live; in about {seconds} s that is known"
+                );
+                (until, why)
+            }
+        };
         // Leases that a late node reports wait for their holders for so long.
         let within = until.since(now) + self.config.client_lost;
-        let why = format!(
-            "the head has started again, and an actor of the name {name} may still live; in about {seconds} s that is known"
-        );
-        self.actors.held_names.insert((from, said.actor), said.clone());
-        self.charge(from, actor_weight(said));
         self.no_later_than(until);
-        self.tell_client(from, HeadToClient::NameHeld { actor: said.actor, within, why }, out);
-        true
+        self.tell_client(key.0, HeadToClient::NameHeld { actor: key.1, within, why }, out);
     }
 
     /// Answers those whose name waits, once it is known what is free.
     pub(in crate::head) fn settle_names(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        if self.actors.held_names.is_empty() || self.expects_actors_of_before(now) {
+        if self.actors.held_names.is_empty() {
             return;
         }
-        for ((client, _), said) in std::mem::take(&mut self.actors.held_names) {
-            self.uncharge(client, actor_weight(&said));
-            self.on_actor(now, client, said, out);
+        let late = self.actors.untold_held.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key);
+        for key in late.collect::<Vec<_>>() {
+            self.actors.untold_held.remove(&key);
+            self.tell_held(now, key, out);
+        }
+        self.actors.untold_held.values().copied().min().into_iter().for_each(|at| self.no_later_than(at));
+        if self.expects_actors_of_before(now) {
+            return;
+        }
+        let held = self.actors.held_names.iter();
+        let free = held.filter(|(_, said)| !self.waits_for_former(said)).map(|(key, _)| *key);
+        for (client, id) in free.collect::<Vec<_>>() {
+            if let Some(said) = self.release_name(client, id) {
+                self.on_actor(now, client, said, out);
+            }
         }
     }
 
@@ -99,6 +187,7 @@ impl Head {
     /// The name of this actor waits no more.
     pub(super) fn release_name(&mut self, client: ClientId, id: ActorId) -> Option<Said> {
         let said = self.actors.held_names.remove(&(client, id))?;
+        self.actors.untold_held.remove(&(client, id));
         self.uncharge(client, actor_weight(&said));
         Some(said)
     }

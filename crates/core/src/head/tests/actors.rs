@@ -193,7 +193,10 @@ fn a_name_is_of_one_actor() {
         [found(None, Vec::new(), Some("it has done its work".into()))],
         "AC-9"
     );
-    let known = bench.client_says(B, other);
+    assert_eq!(bench.client_says(B, other), [], "AC-12: its process may live");
+    bench.release(A, 1);
+    let known = ended(&mut bench, 1, None);
+    let known: Vec<_> = known.into_iter().filter(|effect| matches!(effect, Effect::ToClient(B, _))).collect();
     assert!(matches!(&known[..], [Effect::ToClient(B, HeadToClient::ActorKnown { refused: None, .. })]));
 }
 

@@ -129,3 +129,38 @@ fn name_of_a_lost_owner_is_free_and_says_why() {
     bench.client_says(B, ClientToHead::Bye);
     bench.hello(B, &[]);
 }
+
+/// Another actor of the same name, of client `B`.
+fn another() -> ClientToHead {
+    let (actor, name, about) = (ActorId(78), Some("x".into()), Vec::new());
+    ClientToHead::Actor { actor, name, about, lease: None, gone: None, program: None, named: false }
+}
+
+fn is_known(out: &[Effect]) -> bool {
+    let known = |effect: &Effect| {
+        matches!(effect, Effect::ToClient(B, HeadToClient::ActorKnown { refused: None, .. }))
+    };
+    out.iter().any(known)
+}
+
+#[test]
+fn name_of_an_actor_whose_process_may_live_waits_for_its_end() {
+    let mut bench = actors::visited();
+    bench.client_says(A, ClientToHead::Bye);
+    assert_eq!(bench.client_says(B, another()), [], "AC-12");
+    let out = bench.pass_beating(N1, Duration::from_secs(5));
+    let told = |effect: &Effect| matches!(effect, Effect::ToClient(B, HeadToClient::NameHeld { .. }));
+    assert_eq!(out.iter().filter(|effect| told(effect)).count(), 1, "AC-12: {out:?}");
+    assert!(is_known(&actors::ended(&mut bench, 1, None)), "AC-12");
+}
+
+#[test]
+fn name_of_an_actor_on_a_node_that_stays_silent_is_free_when_its_fence_is_open() {
+    let mut bench = actors::visited();
+    bench.client_says(A, ClientToHead::Bye);
+    bench.client_says(B, another());
+    let mut out = bench.pass(Duration::from_secs(30));
+    assert!(!is_known(&out), "AC-12: {out:?}");
+    out.extend(bench.pass(Duration::from_secs(60)));
+    assert!(is_known(&out), "AC-12: {out:?}");
+}
