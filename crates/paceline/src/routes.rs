@@ -217,7 +217,7 @@ mod tests {
         });
         let deadline = Instant::now() + PATIENCE;
         let dialed = dial(&[address], relayed, LeaseId(7), LeaseSecret::default(), deadline);
-        let error = dialed.err().expect("it is refused");
+        let error = dialed.expect_err("it is refused");
         node.join().unwrap();
         error
     }
