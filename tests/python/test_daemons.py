@@ -86,7 +86,7 @@ def test_a_token_is_good_for_one_join(paceline: Commands, tmp_path: Path) -> Non
     assert second.files() == []
     token = paceline("token", "--json").ok().json["token"]
     second.join(head["address"], "second", "--cpus", "1", "--token", token)
-    wait_until(lambda: sorted(paceline.nodes()) == ["first", "second"], "both nodes")
+    assert sorted(paceline.nodes()) == ["first", "second"], "join returns when the head counts on the node"
 
 
 def test_nodes_with_another_python_are_refused(paceline: Commands, tmp_path: Path) -> None:
