@@ -3,7 +3,8 @@
 Owns: `ActorClass`, what its options mean, and how an actor is made. `_actor` is what comes out of it.
 
 * AK-1: the constructor's arguments are the user's alone: options only come by `remote` and `options`.
-* AK-2: making an actor waits for its constructor, and raises what that raises.
+* AK-2: making an actor waits for its constructor, and raises what that raises; one that is interrupted made none.
+* AK-3: a name is had before the constructor is sent: an actor that is refused for its name has run nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import os
 
 from paceline import _cluster, _remote
 from paceline._actor import Actor
-from paceline._actor_home import CALL, NoHome, OwnHome, SavedHome, about
+from paceline._actor_home import CALL, NoHome, OwnHome, SavedHome, about, told
 from paceline._checks import whole_number
 from paceline._functions import Package, name_of
 from paceline._remote import _Generic
 from paceline._slot import CONSTRUCTOR, objects, rebuild
-from paceline.errors import ActorDied, PoolBroken
+from paceline.errors import ActorDied, ActorRefused, NoResources, PoolBroken
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ class ActorClass(_Typed[T]):
             return Actor(home)
         except (PoolBroken, ActorDied) as broken:
             error = _cause(broken)
+        except BaseException as stopped:
+            # Nobody here has it then; a detached one would come all the same, and keep its name.
+            if self._options["detached"] and (isinstance(stopped, NoResources) or not isinstance(stopped, Exception)):
+                home.destroy()
+            raise
         raise error
 
     def submit(self, *args: Any, **kwargs: Any) -> ActorFuture[T]:
@@ -138,16 +144,27 @@ class ActorClass(_Typed[T]):
         shipped = _remote.shipped(_remote._checked({**_remote.DEFAULTS, **_common(options)}))
         needs = _remote.slot_needs(shipped)
         identity = os.urandom(16)
-        pool = session.pool(1, eager=True, once=True, identity=identity, restarts=options["restarts"], **needs)
-        pool.prepare(payload, name, args, kwargs)
-        kind = SavedHome if self._about.saves and options["restarts"] else OwnHome
-        return kind(session, pool, self._about, identity, options["timeout"], options["name"])
+        named = options["name"] is not None
+        try:
+            if named:
+                card = told(self._about, options["timeout"])
+                session.claim_actor(identity, name=options["name"], about=card)
+            pool = session.pool(1, eager=True, once=True, identity=identity, restarts=options["restarts"], **needs)
+            pool.prepare(payload, name, args, kwargs)
+            kind = SavedHome if self._about.saves and options["restarts"] else OwnHome
+            return kind(session, pool, self._about, identity, options["timeout"], named)
+        except ActorRefused:
+            raise  # it has no name, or has been ended
+        except BaseException:
+            if named:
+                session.actor_gone(identity, "it was not made")
+            raise
 
     def _detached(
         self, session: Session, payload: bytes, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Home:
         from paceline import _detached
-        from paceline._actor_home import told, visit
+        from paceline._actor_home import visit
 
         options = self._options
         identity = _detached.create(

@@ -151,20 +151,20 @@ class OwnHome(Home):
     source: Pool
 
     def __init__(
-        self, session: Session, pool: Pool, about: About, identity: bytes, timeout: float | None, name: str | None
+        self, session: Session, pool: Pool, about: About, identity: bytes, timeout: float | None, named: bool
     ) -> None:
         super().__init__(session, pool, about, identity, timeout)
-        self.name = name
         _own[identity] = ref(self)
         self._shared = False
         self._lock = _thread.allocate_lock()
         self._saving = self._dirty = False
-        if name is not None:
-            self._tell()
+        if named:
+            pool.host(identity)
+            self._shared = True
 
     def _tell(self) -> None:
-        """Let the cluster know of the actor, so that others can visit it."""
-        self.source.host(self.identity, name=self.name, about=told(self.about, self.timeout))
+        """Let the cluster know where the actor is, so that others can visit it."""
+        self.source.host(self.identity, about=told(self.about, self.timeout))
         self._shared = True
 
     def share(self) -> tuple[Any, ...]:
@@ -275,17 +275,17 @@ def told(about: About, timeout: float | None) -> bytes:
 def look_for(session: Session, name: str, within: float, must: bool = False) -> tuple[bytes, bytes] | None:
     """The actor of this name, as the head knows it. One that is about to come is waited for, for so long; `must` raises
     `ActorUnavailable` if it has not come then."""
-    found = _asked(session, name, session.find_actor, within)
+    found = asked(session, name, session.find_actor, within)
     if found is None and must:
-        if _asked(session, name, session.actor_comes):
+        if asked(session, name, session.actor_comes):
             why = "it is being started, or its owner has not come back yet"
             raise errors.ActorUnavailable(function=f"get_actor({name!r})", why=why)
         # It may have come between the two questions.
-        found = _asked(session, name, session.find_actor, 0.0)
+        found = asked(session, name, session.find_actor, 0.0)
     return found
 
 
-def _asked(session: Session, name: str, question: Callable[..., T], *more: Any) -> T:
+def asked(session: Session, name: str, question: Callable[..., T], *more: Any) -> T:
     """What the head answers about the actor of this name."""
     from paceline._native import Unreached
 
@@ -310,7 +310,7 @@ def find(name: str, cluster: Cluster | None) -> Home:
     session = (cluster or _cluster.current())._connected()
     found = look_for(session, name, COMES_WITHIN, must=True)
     if found is None:
-        raise errors.NoSuchActor(name, _asked(session, name, session.why_actor_gone) or "")
+        raise errors.NoSuchActor(name, asked(session, name, session.why_actor_gone) or "")
     identity, card = found
     if card[:1] == OF_RUST:
         raise errors.ActorRefused(f"{name!r} is an actor of a Rust program, and only Rust programs can call it")

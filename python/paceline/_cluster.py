@@ -244,11 +244,12 @@ class Cluster(_Holder):
             _follow()
         if session is None or _slot.number is not None:
             return 0  # a slot's session is there for the tasks to come
-        cancelled = session.close()
-        # Another thread may still import the module, which has nothing to forget then.
-        if not _open and (forget := getattr(sys.modules.get("paceline._output"), "forget", None)) is not None:
-            forget()
-        return cancelled
+        try:
+            return session.close()
+        finally:
+            # Another thread may still import the module, which has nothing to forget then.
+            if not _open and (forget := getattr(sys.modules.get("paceline._output"), "forget", None)) is not None:
+                forget()
 
 
 def connect(
@@ -600,7 +601,8 @@ def _at_exit() -> None:
         try:
             cancelled += cluster._close()
         except KeyboardInterrupt:
-            pass  # Ctrl-C once more: what is to end is ending already, and not for long
-    if cancelled and sys.stderr is not None:
+            pass  # Ctrl-C once more: what is to end has ended, but for a callback that does not return
+    # In a sub-interpreter that lives to the end, writing would end this thread, for it lets others run (EN-3).
+    if cancelled and sys.stderr is not None and not sys.is_finalizing():
         tasks = "1 task that had" if cancelled == 1 else f"{cancelled} tasks that had"
         print(f"paceline: cancelled {tasks} not ended at exit", file=sys.stderr)

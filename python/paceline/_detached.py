@@ -8,9 +8,13 @@ made the actor is one of them.
 * DA-1: the record is all that the actor is built from; nothing of its maker is needed again.
 * DA-2: the program ends with the actor, and the actor with the program.
 * DA-3: the loss of a node is made good whatever `restarts` says, be it the program's or the actor's.
+* DA-4: a maker that does not wait for it any more, because it is late or was interrupted, ends the program: no actor
+  comes later that nobody has.
 """
 
 from __future__ import annotations
+
+from paceline import errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +28,8 @@ RESTARTS = 1_000_000
 PREFIX = "actor."
 # How long an actor may take to be known after its program was accepted.
 START = 60.0
+# How long the head may take, in seconds, to say that it ends the program of an actor that nobody waits for any more.
+SAID_WITHIN = 1.0
 # Between two attempts to submit the program of an actor whose name is about to be free.
 AGAIN_PAUSE = 0.02
 
@@ -47,8 +53,7 @@ def create(
     import sys
     import time
 
-    from paceline import errors
-    from paceline._actor_home import look_for
+    from paceline._actor_home import asked, look_for
     from paceline._pickling import dumps
 
     name = options["name"]
@@ -70,6 +75,7 @@ def create(
 
     began = time.monotonic()
     while True:
+        others = asked(session, name, session.actor_comes)
         try:
             submit()
             break
@@ -77,17 +83,61 @@ def create(
             # The program of an earlier one of this name may be about to end, as that has, until its end is in the
             # journal; or somebody else's is to come.
             taken = "is there already" in str(refused)
+            if not (taken or others):
+                # The head may only have been too slow to say that it has accepted the program.
+                session.stop_program(PREFIX + name, SAID_WITHIN)
             late = time.monotonic() - began >= START
             if not taken or late or look_for(session, name, START) is not None:
                 raise
             time.sleep(AGAIN_PAUSE)
+        except BaseException:
+            # It may have been accepted, unless another one of the name was.
+            if not others:
+                session.stop_program(PREFIX + name, SAID_WITHIN)
+            raise
     began = time.monotonic()
-    found = look_for(session, name, START)
-    # If it is gone already, it has failed, and the first call says how.
-    late = found is None and time.monotonic() - began >= START
-    if late or (found is not None and found[0] != identity):
+    try:
+        found = look_for(session, name, START)
+    except BaseException:
+        session.stop_program(PREFIX + name, SAID_WITHIN)
+        raise
+    if found is not None and found[0] != identity:
         raise errors.ActorRefused(f"the actor {name} was not to be started: `paceline logs {PREFIX}{name}` says why")
+    # If it is gone already, it has failed, and the first call says how.
+    if found is None and time.monotonic() - began >= START:
+        raise _given_up(session, name)
     return identity
+
+
+def _given_up(session: Session, name: str) -> errors.ActorRefused:
+    """The error for an actor that has not come in time. Its program is ended, for it would come later."""
+    program = PREFIX + name
+    why = _what_it_waits_for(session, program)
+    failed = session.stop_program(program)
+    end = "and is ended" if failed is None else f"and could not be ended ({failed})"
+    hint = f"`paceline logs {program}` has what it printed"
+    if failed is not None:
+        hint = f"`paceline stop --program {program}` ends it, or it may start later and make the actor"
+    return errors.ActorRefused(
+        f"the actor {name} was not there after {START:g} s: its program, {program}, {why}, {end}", hint=hint
+    )
+
+
+def _what_it_waits_for(session: Session, program: str) -> str:
+    """What the head says of a program that has not made its actor known."""
+    import json
+
+    from paceline._native import Unreached
+
+    try:
+        told = json.loads(session.cluster_status())["programs"]
+    except Unreached as error:
+        return f"has not said that it is ({error.args[0]})"
+    entry: dict[str, Any] = next((entry for entry in told if entry["program"] == program), {})
+    if entry.get("state") == "waiting":
+        return f"still waited for {entry['why']}" if entry.get("why") else "still waited to be started"
+    where = f" on node {entry['node']}" if entry.get("node") else ""
+    return f"was {entry.get('state', 'lost')}{where} and had not said that the actor is there"
 
 
 def _needs(options: dict[str, Any]) -> dict[str, Any]:
@@ -111,10 +161,14 @@ def main() -> None:
 
     with pl.connect() as cluster:
         session = cluster._connected()
-        pool = session.pool(1, eager=True, once=True, identity=identity, owner_program=PREFIX + name, **pool_options)
-        pool.prepare(payload, shown, args, kwargs)
         try:
-            pool.host(identity, name=name, about=about, program=PREFIX + name)
+            # Before its constructor is sent: another one of the name may live.
+            session.claim_actor(identity, name=name, about=about, program=PREFIX + name)
+            pool = session.pool(
+                1, eager=True, once=True, identity=identity, owner_program=PREFIX + name, **pool_options
+            )
+            pool.prepare(payload, shown, args, kwargs)
+            pool.host(identity)
             pool.ended()
         except pl.ActorRefused as refused:
             # Another one was quicker. Who waits for this one hears of it, and so does who looks into the log.

@@ -159,12 +159,11 @@ class Pool:
         `CancelledError`."""
     def join(self, timeout: float | None = None) -> bool:
         """Wait until nothing runs or waits in the pool; after `finish`, until its slots are given back, too."""
-    def host(self, actor: bytes, *, name: str | None = None, about: bytes = ..., program: str | None = None) -> None:
+    def host(self, actor: bytes, *, about: bytes | None = None) -> None:
         """Let others call the actor that this pool is, wherever it is built anew. It is over for them with the pool.
 
-        `actor` are 16 random bytes. With a `name` others find it, and what it is `about` (at most 64 KiB); raises
-        `ActorRefused` if an actor of that name is there. With the `program` that this process was submitted as, the
-        actor is waited for while that is started again.
+        `actor` are 16 random bytes, and others are told what it is `about` (at most 64 KiB). Both were said already if
+        its name was claimed; then `ActorRefused` is raised if it was ended meanwhile.
         """
     def cancel_waiting(self, keep: int = 0) -> int:
         """Cancel what has not begun as far as is known, but for the `keep` oldest. Says how many calls that were."""
@@ -352,6 +351,15 @@ class Session:
 
         `{python}` as the first argument is the node's Python. When this returns, the program is in the head's journal.
         Raises `ActorRefused`, which says why not.
+        """
+    def stop_program(self, name: str, within: float = 5.0) -> str | None:
+        """End a submitted program. Why the head has not said within this time that it will, if it has not."""
+    def claim_actor(self, actor: bytes, *, name: str, about: bytes = ..., program: str | None = None) -> None:
+        """Have a name for the actor of these 16 random bytes, which is about to be made.
+
+        Others find it by the name, and what it is `about` (at most 64 KiB); raises `ActorRefused` if an actor of that
+        name is there. With the `program` that this process was submitted as, the actor is waited for while that is
+        started again. It is over with `actor_gone`, or with the pool that hosts it.
         """
     def actor_gone(self, actor: bytes, why: str) -> None:
         """End an actor, whoever has it."""

@@ -253,6 +253,46 @@ def test_a_name_finds_its_actor(cluster: pl.Cluster) -> None:
         pl.get_actor("unknown")
 
 
+def test_a_refused_actor_has_run_no_constructor(cluster: pl.Cluster, tmp_path: Path) -> None:
+    @pl.remote(cpus=0)
+    class Leader:
+        def __init__(self, path: Path) -> None:
+            with path.open("a") as file:
+                file.write("made\n")
+
+        def hello(self) -> str:
+            return "hello"
+
+    made = tmp_path / "made"
+    leader: Any = Leader.options(name="leader")(made)
+    with pytest.raises(pl.ActorRefused, match="leader is there already"):
+        Leader.options(name="leader")(made)
+    with pytest.raises(pl.ActorRefused, match="leader is there already"):
+        Leader.options(name="leader").submit(made)
+    assert leader.hello() == "hello", "the one that has the name goes on"
+    # What the refused ones had sent would have begun by now.
+    assert [Leader(made).hello() for _ in range(2)] == ["hello"] * 2
+    assert made.read_text() == "made\n" * 3
+
+
+def test_a_name_is_free_when_its_actor_was_not_made(cluster: pl.Cluster) -> None:
+    @pl.remote(cpus=0)
+    class Odd:
+        def __init__(self, what: Any) -> None:
+            if what is None:
+                raise ValueError("nothing")
+
+        def hello(self) -> str:
+            return "hello"
+
+    with pytest.raises(ValueError, match="nothing"):
+        Odd.options(name="odd")(None)
+    with pytest.raises(pl.ArgumentNotSerializable):
+        Odd.options(name="odd")(threading.Lock())
+    odd: Any = Odd.options(name="odd")(1)
+    assert odd.hello() == "hello"
+
+
 def test_resources_are_the_actors(cluster: pl.Cluster) -> None:
     with pytest.raises(pl.NoResources):
         Counter.options(cpus=99)()

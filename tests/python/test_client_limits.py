@@ -81,6 +81,18 @@ def test_groups_above_the_limit_are_refused_by_its_name(paceline: Commands) -> N
     assert "max_group_members" in said(paceline, body, PACELINE_MAX_GROUP_MEMBERS="2")
 
 
+def test_kinds_of_slots_above_the_limit_are_refused_by_its_name(paceline: Commands) -> None:
+    paceline.start("--cpus", "2", PACELINE_MAX_SHAPES="1")
+    body = """kinds = [pl.remote(abs).options(memory=f"{size}MB").submit(-size) for size in (100, 101)]
+            print(outcome(lambda: [kind.result() for kind in kinds]))
+            raise SystemExit"""
+    out = run_script(SCRIPT.replace("BODY", body), env={"PACELINE_HOME": str(paceline.home)}).ok().stdout
+    assert "the head gives no slot with" in out
+    assert "max_shapes of the head" in out
+    assert "PACELINE_MAX_SHAPES" in out
+    assert "no node can ever" not in out
+
+
 @pytest.mark.parametrize("value", ["0", "many", "-1"])
 def test_limits_that_are_no_numbers_are_refused_at_the_start(paceline: Commands, value: str) -> None:
     told = paceline("start", "--port", "0", PACELINE_MAX_SHAPES=value)

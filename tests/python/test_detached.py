@@ -14,10 +14,11 @@ import pytest
 
 import kept
 import paceline as pl
+from paceline import _detached
 from support import wait_until
 from support.daemons import Commands
 from support.processes import is_dead
-from support.scripts import start_script
+from support.scripts import Running, start_script
 
 BEAT = {"PACELINE_HEARTBEAT": "300ms", "PACELINE_HEAD_LOST": "4s"}
 SECONDS = 30.0
@@ -192,6 +193,76 @@ def test_a_name_that_nobody_has_is_told_at_once(paceline: Commands) -> None:
     with pytest.raises(pl.NoSuchActor):
         pl.get_actor("nobody")
     assert time.monotonic() - began < 0.5 * 0.3, "half a heartbeat"
+
+
+MAKES = """
+    import sys
+    sys.path.insert(0, PATH)
+    import kept
+    import paceline as pl
+    pl.connect(ADDRESS)
+    print("makes", flush=True)
+    try:
+        pl.remote(cpus=CPUS)(kept.Box).options(name="box", detached=True)(3)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def maker_of(paceline: Commands, address: str, cpus: int) -> Running:
+    """A program that makes a detached actor."""
+    path = str(Path(__file__).parent)
+    script = MAKES.replace("PATH", repr(path)).replace("ADDRESS", repr(address)).replace("CPUS", str(cpus))
+    return start_script(script, env={"PACELINE_HOME": str(paceline.home), **BEAT})
+
+
+def state_of(paceline: Commands, program: str) -> str | None:
+    states = {each["program"]: each["state"] for each in paceline.status()["programs"]}
+    return states.get(program)
+
+
+def assert_nothing_came(paceline: Commands, address: str, node: str) -> None:
+    """Nothing of an actor that nobody has comes with a node that it could be on."""
+    wait_until(lambda: state_of(paceline, "actor.box") in (None, "ended"), "the end of its program", SECONDS)
+    paceline.join(address, node, "--cpus", "2", **BEAT)
+    pl.connect(address)
+    box: Any = pl.remote(cpus=0)(kept.Box).options(name="box", detached=True)(5)
+    assert box.add(1) == 6, "the name was free"
+
+
+def test_ctrl_c_ends_the_making_of_one_whose_program_cannot_start(paceline: Commands) -> None:
+    head = paceline.start("--no-node", **BEAT)
+    with maker_of(paceline, head["address"], cpus=0) as maker:
+        wait_until(lambda: state_of(paceline, "actor.box") == "waiting", "its program", SECONDS, maker.errors)
+        maker.send_signal(signal.SIGINT)
+        wait_until(lambda: "interrupted" in maker.output(), "the end of the wait", 5, maker.errors)
+        maker.wait().ok()
+    assert_nothing_came(paceline, head["address"], "a")
+
+
+def test_ctrl_c_ends_the_making_of_one_whose_constructor_waits_for_cpus(paceline: Commands) -> None:
+    head = paceline.start("--no-node", **BEAT)
+    paceline.join(head["address"], "a", "--cpus", "1", **BEAT)
+    paceline("submit", "--name", "hog", "--cpus", "1", "--", "sleep", "200").ok()
+    wait_until(lambda: state_of(paceline, "hog") == "running", "what has the CPU", SECONDS)
+    with maker_of(paceline, head["address"], cpus=1) as maker:
+        wait_until(lambda: paceline.status()["actors"], "the head to know it", SECONDS, maker.errors)
+        maker.send_signal(signal.SIGINT)
+        wait_until(lambda: "interrupted" in maker.output(), "the end of the wait", 5, maker.errors)
+        maker.wait().ok()
+    assert_nothing_came(paceline, head["address"], "b")
+
+
+def test_one_that_is_late_never_comes_and_its_maker_hears_what_it_waited_for(
+    paceline: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = paceline.start("--no-node", **BEAT)
+    pl.connect(head["address"])
+    with monkeypatch.context() as patch:
+        patch.setattr(_detached, "START", 1.0)
+        with pytest.raises(pl.ActorRefused, match=r"still waited for .*no node is here, and is ended"):
+            pl.remote(cpus=0)(kept.Box).options(name="box", detached=True)(3)
+    assert_nothing_came(paceline, head["address"], "a")
 
 
 def is_there(name: str) -> bool:

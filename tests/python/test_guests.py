@@ -63,9 +63,11 @@ class Host:
 
     def __init__(self, session: _native.Session, name: str | None = None, restarts: int = 0) -> None:
         self.id = os.urandom(16)
+        if name is not None:
+            session.claim_actor(self.id, name=name, about=b"a diary")
         self.pool = session.pool(1, eager=True, once=True, restarts=restarts, **NEEDS)
         self.pool.prepare(pack(build)[0], "build", (), {})
-        self.pool.host(self.id, name=name, about=b"a diary")
+        self.pool.host(self.id, about=b"a diary" if name is None else None)
 
     def call(self, method: str, *args: object) -> Any:
         return function(self.pool, method).call(args, {})
@@ -175,6 +177,24 @@ def test_names_are_unique_and_end_with_their_actor(session: _native.Session) -> 
     wait_until(lambda: session.find_actor("diary") is None, "the name to be free")
     again = Host(session, "diary")
     assert call_once(again.id, "note", "task", 1) == 1
+
+
+def test_a_name_is_had_before_the_actor_is_made(session: _native.Session) -> None:
+    claimed, other = os.urandom(16), os.urandom(16)
+    session.claim_actor(claimed, name="diary", about=b"a diary")
+    assert session.find_actor("diary") == (claimed, b"a diary")
+    with pytest.raises(errors.ActorRefused, match="diary is there already"):
+        session.claim_actor(other, name="diary")
+    guest = session.visit(claimed)
+    early = function(guest, "note").submit(("early", 1), {})
+    pool = session.pool(1, eager=True, once=True, **NEEDS)
+    pool.prepare(pack(build)[0], "build", (), {})
+    pool.host(claimed)
+    assert early.result(20) == 1, "it waits until the actor is there"
+    session.actor_gone(claimed, "it is enough")
+    wait_until(lambda: session.find_actor("diary") is None, "the name to be free")
+    with pytest.raises(errors.ActorRefused, match="ended already"):
+        pool.host(claimed)
 
 
 def test_anybody_can_end_an_actor(session: _native.Session) -> None:

@@ -1,6 +1,6 @@
 //! Actors of a session that others call, and actors of others that it calls.
 
-use crate::session::Session;
+use crate::session::{INTERRUPTED, Session, WAIT_SLICE, received};
 use paceline_core::client::{Card, PoolId};
 use paceline_proto::control::ClientToHead;
 use paceline_proto::limits;
@@ -80,38 +80,32 @@ impl Askers {
 }
 
 impl Session {
-    /// Let others call the actor that this pool is, and find it by its name if it has one. An error is a sentence that says
-    /// why they cannot. `interrupted` is asked again and again while the head has not said whether the name is free.
-    pub fn host_actor(
+    /// Have a name for an actor that is about to be made, so that no other one is made of it meanwhile. An error is a
+    /// sentence that says why it cannot have the name. `interrupted` is asked again and again while the head has not said
+    /// whether the name is free. The actor ends with [`Session::end_actor`], or with the pool that [`Session::host_actor`] has
+    /// it be.
+    pub fn claim_actor(
         &self,
         actor: ActorId,
+        name: &str,
         card: Card,
-        pool: &PoolId,
-        mut interrupted: impl FnMut() -> bool,
+        interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<(), String> {
         if self.shared.closed() {
             return Err("the cluster is closed".into());
         }
-        let named = card.name.clone();
-        if let Some(name) = &named {
-            limits::name("name of an actor", name).map_err(|error| error.to_string())?;
-        }
+        limits::name("name of an actor", name).map_err(|error| error.to_string())?;
+        let card = Card { name: Some(name.to_owned()), ..card };
         let (sender, answer) = mpsc::channel();
         {
             let mut state = self.shared.state.lock();
             self.shared.announce(&mut state);
-            if named.is_some() {
-                state.inner.actors.naming.push((actor, sender));
-            }
-            if !state.inner.act(|core, effects| core.host_pool(actor, card, pool, effects)) {
-                state.inner.actors.forget_name(actor);
-                return Err("the actor has ended already".into());
-            }
+            state.inner.actors.naming.push((actor, sender));
+            state.inner.act(|core, effects| core.host_actor(actor, card, None, effects));
         }
-        let Some(name) = named else { return Ok(()) };
         let mut limit = Instant::now() + ANSWER_LIMIT;
         let refused = loop {
-            match answer.recv_timeout(ASK_SILENT) {
+            match answer.recv_timeout(WAIT_SLICE) {
                 Ok(Naming::Given) => return Ok(()),
                 Ok(Naming::Refused(why)) => break why,
                 Ok(Naming::Held(within)) => limit = Instant::now() + within + ANSWER_LIMIT,
@@ -127,9 +121,36 @@ impl Session {
         Err(refused)
     }
 
-    /// Have a program run, whatever becomes of this one. When it returns, the program is in the head's journal.
-    pub fn submit_program(&self, work: Work) -> Result<String, String> {
-        self.ask(Question::Submit { work }, JOURNAL_LIMIT)
+    /// Let others call the actor that this pool is. One whose name was claimed has its card. An error is a sentence that says
+    /// why they cannot.
+    pub fn host_actor(&self, actor: ActorId, card: Option<Card>, pool: &PoolId) -> Result<(), String> {
+        if self.shared.closed() {
+            return Err("the cluster is closed".into());
+        }
+        let mut state = self.shared.state.lock();
+        self.shared.announce(&mut state);
+        let hosted = state.inner.act(|core, effects| core.host_pool(actor, card, pool, effects));
+        if hosted { Ok(()) } else { Err("the actor has ended already".into()) }
+    }
+
+    /// Have a program run, whatever becomes of this one. When it returns, the program is in the head's journal. `interrupted`
+    /// is asked again and again; a program whose asker was interrupted may be there all the same.
+    pub fn submit_program(
+        &self,
+        work: Work,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<String, String> {
+        self.ask(Question::Submit { work }, JOURNAL_LIMIT, interrupted)
+    }
+
+    /// End a submitted program. The head is told before this returns, and may take so long to say that it has heard.
+    pub fn stop_program(
+        &self,
+        name: &str,
+        within: Duration,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<String, String> {
+        self.ask(Question::StopProgram { name: name.to_owned() }, within, interrupted)
     }
 
     /// End an actor: one of our own, or somebody else's, who is told.
@@ -157,7 +178,13 @@ impl Session {
     }
 
     /// Returns the actor of this name. Waits so long for one that is about to come, and then says [`Search::Coming`].
-    pub fn find_actor(&self, name: &str, within: Duration) -> Result<Search, String> {
+    /// `interrupted` is asked again and again meanwhile.
+    pub fn find_actor(
+        &self,
+        name: &str,
+        within: Duration,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Search, String> {
         limits::name("name of an actor", name).map_err(|error| error.to_string())?;
         let began = Instant::now();
         let mut heard = began;
@@ -175,8 +202,11 @@ impl Session {
                 state.inner.say(&ClientToHead::Find { number, name: name.to_owned() });
                 number
             };
-            let Ok((found, comes, gone)) = answer.recv_timeout(ASK_SILENT) else {
+            let Some((found, comes, gone)) = received(&answer, ASK_SILENT, interrupted) else {
                 self.shared.state.lock().inner.actors.finding.retain(|(asked, _)| *asked != number);
+                if interrupted() {
+                    return Err(INTERRUPTED.into());
+                }
                 if heard.elapsed() >= ANSWER_LIMIT.max(within) {
                     return Err("the head does not answer".into());
                 }
@@ -187,6 +217,7 @@ impl Session {
                 Some(found) => return Ok(Search::Found(found)),
                 None if !comes => return Ok(Search::Absent { gone }),
                 None if began.elapsed() >= within => return Ok(Search::Coming),
+                None if interrupted() => return Err(INTERRUPTED.into()),
                 None => {}
             }
             std::thread::sleep(ASK_AGAIN);

@@ -57,7 +57,7 @@ pub use batch::Batch;
 pub use cell::{Cell, Ticket, Waiter};
 pub use exchange::array::{Array, Element};
 pub use nested::Blocked;
-pub use notify::{Notice, Notifier, in_callback};
+pub use notify::{Notice, Notifier, Patience, in_callback};
 pub use paceline_core::client::{
     ActorDied, ActorGone, Card, Charge, GroupLost, Here, HistoryFull, Lost, LostCause, NoRoom, NotStarted,
     Outcome, PoolBroken, PoolId, PoolSpec, RetryOn, Spec, Standing, Unplaceable, Waiting, Within,

@@ -100,7 +100,7 @@ impl Beside {
         let Some(runtime) = runtime() else { return };
         let (status, payload) = slot::ended(py, result);
         if !self.answered.swap(true, Ordering::Relaxed) {
-            py.detach(|| runtime.answer(self.deferred, status, payload));
+            crate::ending::detach(py, || runtime.answer(self.deferred, status, payload));
         }
     }
 }
@@ -116,7 +116,7 @@ pub fn allow_overlap(most: usize) -> PyResult<()> {
 #[pyfunction]
 pub fn next_stop(py: Python<'_>) -> PyResult<u64> {
     let runtime = here()?;
-    Ok(py.detach(|| runtime.next_stop()).number())
+    Ok(crate::ending::detach(py, || runtime.next_stop()).number())
 }
 
 /// The call of this number was to stop, and cannot be stopped where it is: it is named again soon.

@@ -246,7 +246,7 @@ pub fn copy(py: Python<'_>, sources: &[Source]) -> impl Iterator<Item = Part> {
     let one = move |source: &Source| match source {
         Source::Held(_) if worth_releasing => {
             let bytes = source.bytes();
-            py.detach(|| Part::copy_of(bytes))
+            crate::ending::detach(py, || Part::copy_of(bytes))
         }
         source => Part::copy_of(source.bytes()),
     };

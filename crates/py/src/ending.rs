@@ -9,6 +9,10 @@
 //! * EN-1: a thread that has come to a place where our frames call Python code stands still when the interpreter ends it,
 //!   as it does from CPython 3.14 on. It ends with the process.
 //! * EN-2: a thread that leaves by itself is not held.
+//! * EN-3: the thread that finalizes is never held, for the process would not end. It can be ended, too: a sub-interpreter
+//!   that is there to the end is finalized by it after the main one, and before 3.13 whoever attaches to a sub-interpreter then
+//!   is ended. So nothing of ours detaches while the interpreter finalizes, when nobody else could run anyway; and if other
+//!   code has, the process ends as it does without us, where the main thread ends as the last one.
 //!
 //! The C library runs the cleanup handlers of a thread before it unwinds frames that are behind them. Ours is not in any
 //! frame of the thread's stack, so it runs before the first is unwound. Only glibc unwinds; elsewhere there is nothing to do.
@@ -32,11 +36,13 @@ struct Buffer {
 struct Functions {
     push: unsafe extern "C" fn(*mut Buffer, extern "C" fn(*mut c_void), *mut c_void),
     pop: unsafe extern "C" fn(*mut Buffer, c_int),
-    is_finalizing: unsafe extern "C" fn() -> c_int,
 }
+
+type IsFinalizing = unsafe extern "C" fn() -> c_int;
 
 unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn _exit(status: c_int) -> !;
 }
 
 /// The handler of one thread. It is at a place of its own, outside of the stack.
@@ -64,6 +70,11 @@ pub fn attach<T>(run: impl FnOnce(Python<'_>) -> T) -> T {
     Python::attach(run)
 }
 
+/// [`Python::detach`], but not while the interpreter finalizes (EN-3).
+pub fn detach<T: Send>(py: Python<'_>, run: impl FnOnce() -> T + Send) -> T {
+    if is_finalizing() { run() } else { py.detach(run) }
+}
+
 impl Handler {
     fn new(functions: &'static Functions) -> Handler {
         let empty = Buffer {
@@ -88,11 +99,25 @@ impl Drop for Handler {
 
 /// The thread is being ended: by the interpreter, or because it wants to (EN-2).
 extern "C" fn stand_still(_: *mut c_void) {
-    let is_finalizing = functions().map(|functions| functions.is_finalizing);
-    // SAFETY: it may be called at any time, without the interpreter's lock.
-    while is_finalizing.is_some_and(|is_finalizing| unsafe { is_finalizing() } != 0) {
+    // CPython finalizes in its main thread, which is that of the process where it is not embedded.
+    if is_finalizing() && rustix::thread::gettid() == rustix::process::getpid() {
+        // SAFETY: it may be called at any time.
+        unsafe { _exit(0) };
+    }
+    while is_finalizing() {
         std::thread::sleep(Duration::from_secs(60));
     }
+}
+
+/// Whether the interpreter has begun to end: nobody but the thread that ends it runs Python code any more.
+pub fn is_finalizing() -> bool {
+    static IS_FINALIZING: OnceLock<Option<IsFinalizing>> = OnceLock::new();
+    // It has lost its underscore in 3.13.
+    let look = || found(c"Py_IsFinalizing").or_else(|| found(c"_Py_IsFinalizing"));
+    // SAFETY: this is what CPython declares under these names.
+    let look = || look().map(|found| unsafe { std::mem::transmute::<*mut c_void, IsFinalizing>(found) });
+    // SAFETY: it may be called at any time, without the interpreter's lock.
+    IS_FINALIZING.get_or_init(look).is_some_and(|is_finalizing| unsafe { is_finalizing() } != 0)
 }
 
 fn functions() -> Option<&'static Functions> {
@@ -101,15 +126,8 @@ fn functions() -> Option<&'static Functions> {
 }
 
 fn find() -> Option<Functions> {
-    let found = |name: &CStr| {
-        // SAFETY: a name that ends with zero, looked for in all that this process has loaded.
-        let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
-        (!found.is_null()).then_some(found)
-    };
     let (push, pop) = (found(c"_pthread_cleanup_push")?, found(c"_pthread_cleanup_pop")?);
-    // It has lost its underscore in 3.13.
-    let is_finalizing = found(c"Py_IsFinalizing").or_else(|| found(c"_Py_IsFinalizing"))?;
-    // SAFETY: these are what glibc and CPython declare under these names.
+    // SAFETY: these are what glibc declares under these names.
     unsafe {
         Some(Functions {
             push: std::mem::transmute::<
@@ -117,7 +135,12 @@ fn find() -> Option<Functions> {
                 unsafe extern "C" fn(*mut Buffer, extern "C" fn(*mut c_void), *mut c_void),
             >(push),
             pop: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut Buffer, c_int)>(pop),
-            is_finalizing: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(is_finalizing),
         })
     }
+}
+
+fn found(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: a name that ends with zero, looked for in all that this process has loaded.
+    let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
+    (!found.is_null()).then_some(found)
 }

@@ -187,7 +187,7 @@ impl Function {
             });
         };
         if let Err(notice) = self.session.try_notify(Box::new(notice)) {
-            py.detach(notice);
+            crate::ending::detach(py, notice);
         }
     }
 

@@ -261,7 +261,7 @@ impl FutureBase {
             };
             return Ok(format!("{} waits for {what}", task.function));
         }
-        let told = py.detach(|| task.session.explain(id));
+        let told = waiting::interruptible(py, |interrupted| task.session.explain(id, interrupted))?;
         Ok(told.map_or_else(|why| why, |lines| lines.join("\n")))
     }
 

@@ -3,6 +3,7 @@
 use crate::function::{Function, Terms};
 use crate::pool::Pool;
 use crate::session::check_own;
+use crate::waiting;
 use paceline::{ActorId, Card, Session, Shape, Within};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -92,25 +93,29 @@ impl Drop for Visit {
     }
 }
 
-/// Let others call the actor that a pool is.
-pub fn host(
+/// Have a name for an actor that is about to be made.
+pub fn claim(
     py: Python<'_>,
-    pool: &Pool,
+    session: &Session,
     actor: &[u8],
-    name: Option<String>,
+    name: &str,
     about: Vec<u8>,
     program: Option<String>,
 ) -> PyResult<()> {
+    check_own(py, session)?;
+    let actor = actor_of(actor)?;
+    let card = Card { name: None, about, program };
+    let claimed =
+        waiting::interruptible(py, |interrupted| session.claim_actor(actor, name, card, interrupted))?;
+    claimed.map_err(|why| refused(py, why))
+}
+
+/// Let others call the actor that a pool is. Its name was claimed if nothing is said of it.
+pub fn host(py: Python<'_>, pool: &Pool, actor: &[u8], about: Option<Vec<u8>>) -> PyResult<()> {
     check_own(py, pool.session())?;
     let actor = actor_of(actor)?;
-    let card = Card { name, about, program };
-    let mut interrupt = None;
-    let interrupted = || {
-        interrupt = crate::ending::attach(|py| py.check_signals().err());
-        interrupt.is_some()
-    };
-    let hosted = py.detach(|| pool.session().host_actor(actor, card, pool.id(), interrupted));
-    hosted.map_err(|why| interrupt.unwrap_or_else(|| refused(py, why)))
+    let card = about.map(|about| Card { about, ..Card::default() });
+    pool.session().host_actor(actor, card, pool.id()).map_err(|why| refused(py, why))
 }
 
 /// Why an actor cannot be, as Python has it.

@@ -196,7 +196,7 @@ fn wait_while(
     let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let slice = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
-        if let Some(answer) = py.detach(|| asked.wait(slice)) {
+        if let Some(answer) = crate::ending::detach(py, || asked.wait(slice)) {
             return Ok(answer);
         }
         py.check_signals()?;
@@ -476,7 +476,7 @@ impl Store {
             }
         }
         let pickled = pickled.as_bytes();
-        let filled = py.detach(|| {
+        let filled = crate::ending::detach(py, || {
             let mut filling = Filling::new(layout.size as u64)?;
             layout.write(pickled, &buffers, &mut filling)?;
             filling.seal()

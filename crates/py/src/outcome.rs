@@ -30,7 +30,7 @@ impl<'a> Of<'a> {
 
 /// An outcome that was kept. The disk is asked for it without the interpreter.
 pub fn load(py: Python<'_>, stored: Stored) -> Outcome {
-    if stored.is_on_disk() { py.detach(|| stored.load()) } else { stored.load() }
+    if stored.is_on_disk() { crate::ending::detach(py, || stored.load()) } else { stored.load() }
 }
 
 /// The value, or the exception.

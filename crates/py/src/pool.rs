@@ -175,16 +175,9 @@ impl Pool {
     }
 
     /// Others may call the actor that this pool is.
-    #[pyo3(signature = (actor, *, name=None, about=vec![], program=None))]
-    fn host(
-        &self,
-        py: Python<'_>,
-        actor: &[u8],
-        name: Option<String>,
-        about: Vec<u8>,
-        program: Option<String>,
-    ) -> PyResult<()> {
-        guest::host(py, self, actor, name, about, program)
+    #[pyo3(signature = (actor, *, about=None))]
+    fn host(&self, py: Python<'_>, actor: &[u8], about: Option<Vec<u8>>) -> PyResult<()> {
+        guest::host(py, self, actor, about)
     }
 
     #[pyo3(signature = (keep=0))]
@@ -193,7 +186,7 @@ impl Pool {
     }
 
     fn interrupt(&self, py: Python<'_>) {
-        py.detach(|| self.session.cancel_pool(&self.id));
+        crate::ending::detach(py, || self.session.cancel_pool(&self.id));
     }
 
     /// What has broken the pool.

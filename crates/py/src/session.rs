@@ -1,5 +1,6 @@
 //! A connection to one cluster.
 
+use crate::ending;
 use crate::files;
 use crate::function::{Function, Terms};
 use crate::group::Group;
@@ -9,8 +10,8 @@ use crate::wire::Wire;
 use crate::{slot, waiting};
 use paceline::remote::{self, Password};
 use paceline::{
-    Limits, Part, PoolSpec, ProgramId, Resources, Rule, Search, Shape, Start, Within, embedded, exchange,
-    hardware,
+    Limits, Part, Patience, PoolSpec, ProgramId, Resources, Rule, Search, Shape, Start, Within, embedded,
+    exchange, hardware,
 };
 use paceline_proto::control::Stream;
 use paceline_proto::data::Environment;
@@ -162,13 +163,13 @@ impl Session {
         let files = files.map(files::of_client);
         let connect =
             || paceline::Session::remote(target, around, files, Arc::new(enter), Arc::new(print), limits);
-        let inner = py.detach(connect).map_err(unreached)?;
+        let inner = ending::detach(py, connect).map_err(unreached)?;
         Ok(Session { inner, variables })
     }
 
     /// How the cluster stands, as its head tells it: JSON.
     fn cluster_status(&self, py: Python<'_>) -> PyResult<String> {
-        let status = py.detach(|| self.inner.cluster_status());
+        let status = waiting::interruptible(py, |interrupted| self.inner.cluster_status(interrupted))?;
         status.map_err(|why| Unreached::new_err((why, String::new())))
     }
 
@@ -332,8 +333,30 @@ impl Session {
         let token = u128::from_le_bytes(token);
         let (needs, resources) = (Resources::default(), Vec::new());
         let work = Work { token, name, needs, resources, restarts, start };
-        let submitted = py.detach(|| self.inner.submit_program(work));
+        let submitted =
+            waiting::interruptible(py, |interrupted| self.inner.submit_program(work, interrupted))?;
         submitted.map(drop).map_err(|why| guest::refused(py, why))
+    }
+
+    /// End a submitted program. Why nobody has said that it will, if so; the head is told in any case that can hear it.
+    #[pyo3(signature = (name, within=5.0))]
+    fn stop_program(&self, py: Python<'_>, name: &str, within: f64) -> PyResult<Option<String>> {
+        let within = waiting::timeout(Some(within)).unwrap_or(Duration::ZERO);
+        let stop = |interrupted: &mut dyn FnMut() -> bool| self.inner.stop_program(name, within, interrupted);
+        Ok(waiting::interruptible(py, stop)?.err())
+    }
+
+    /// Have a name for an actor that is about to be made.
+    #[pyo3(signature = (actor, *, name, about=vec![], program=None))]
+    fn claim_actor(
+        &self,
+        py: Python<'_>,
+        actor: &[u8],
+        name: &str,
+        about: Vec<u8>,
+        program: Option<String>,
+    ) -> PyResult<()> {
+        guest::claim(py, &self.inner, actor, name, about, program)
     }
 
     /// End an actor, whoever has it.
@@ -389,7 +412,7 @@ impl Session {
 
     /// Look at the files of the code again, and deliver what is new where others were delivered. False: nowhere.
     fn refresh_files(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.inner.refresh_files())
+        ending::detach(py, || self.inner.refresh_files())
     }
 
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -430,14 +453,32 @@ impl Session {
         self.inner.is_closed()
     }
 
-    fn close(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.inner.close())
+    /// Waits for the callbacks that are there. The first signal whose handler raises ends all but the one that runs, the
+    /// second leaves that behind; the first error is raised.
+    fn close(&self, py: Python<'_>) -> PyResult<usize> {
+        let (mut raised, mut count) = (None, 0);
+        let patience = || {
+            if let Err(error) = ending::attach(|py| py.check_signals()) {
+                raised.get_or_insert(error);
+                count += 1;
+            }
+            match count {
+                // Nothing of Python runs in other threads any more.
+                _ if ending::is_finalizing() => Patience::None,
+                0 => Patience::All,
+                1 => Patience::Running,
+                _ => Patience::None,
+            }
+        };
+        let cancelled = ending::detach(py, || self.inner.close_with(patience));
+        raised.map_or(Ok(cancelled), Err)
     }
 }
 
 impl Session {
     fn search_actor(&self, py: Python<'_>, name: &str, within: Duration) -> PyResult<Search> {
-        let found = py.detach(|| self.inner.find_actor(name, within));
+        let found =
+            waiting::interruptible(py, |interrupted| self.inner.find_actor(name, within, interrupted))?;
         found.map_err(|why| Unreached::new_err((why, String::new())))
     }
 
@@ -500,7 +541,7 @@ pub fn parse_address(text: &str) -> PyResult<String> {
 
 /// One entry into Python for a round of callbacks.
 fn enter(run: &mut dyn FnMut()) {
-    crate::ending::attach(|_| run());
+    ending::attach(|_| run());
 }
 
 fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
@@ -508,7 +549,7 @@ fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
         Stream::Out => 1,
         Stream::Err => 2,
     };
-    crate::ending::attach(|py| {
+    ending::attach(|py| {
         let printed = py.import(intern!(py, "paceline._output")).and_then(|module| {
             module.getattr(intern!(py, "emit"))?.call1((slot.0, stream, PyBytes::new(py, &text)))
         });
@@ -519,7 +560,7 @@ fn print(slot: paceline_proto::SlotId, stream: Stream, text: Vec<u8>) {
 }
 
 pub fn warn(text: &str) {
-    crate::ending::attach(|py| {
+    ending::attach(|py| {
         let warned = py
             .import(intern!(py, "paceline._output"))
             .and_then(|module| module.getattr(intern!(py, "warn"))?.call1((text,)));

@@ -112,7 +112,7 @@ impl Slot {
                 Some(Next::Environment(environment)) => self.bind(py, environment)?,
                 Some(Next::Exit) => return Ok(()),
                 None => {
-                    py.detach(|| self.runtime.wait());
+                    crate::ending::detach(py, || self.runtime.wait());
                     py.check_signals()?;
                 }
             }

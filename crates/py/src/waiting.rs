@@ -1,5 +1,6 @@
 //! Blocking until tasks are done, with the interpreter released and Ctrl-C let through.
 
+use crate::ending;
 use crate::future::FutureBase;
 use crate::session::{check_own, forked};
 use crate::slot;
@@ -20,7 +21,7 @@ pub fn block(
     focus: Option<&Cell>,
     timeout: Option<Duration>,
 ) -> PyResult<bool> {
-    crate::ending::stays();
+    ending::stays();
     if waiter.is_satisfied() {
         return Ok(true);
     }
@@ -29,7 +30,7 @@ pub fn block(
     let mut waits = session.keep_waiting();
     loop {
         let slice = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
-        match py.detach(|| session.wait(waiter, focus, slice)) {
+        match ending::detach(py, || session.wait(waiter, focus, slice)) {
             Waited::Satisfied => return Ok(true),
             Waited::TimedOut | Waited::Interrupted => {
                 py.check_signals().inspect_err(|error| on_interrupt(py, session, error))?;
@@ -48,10 +49,26 @@ pub fn block(
     }
 }
 
+/// Wait with the interpreter released, for something that asks again and again whether it was interrupted. It was if a
+/// signal's handler has raised, which is raised here then.
+pub fn interruptible<T: Send>(
+    py: Python<'_>,
+    wait: impl FnOnce(&mut dyn FnMut() -> bool) -> T + Send,
+) -> PyResult<T> {
+    let mut raised = None;
+    let result = ending::detach(py, || {
+        wait(&mut || {
+            raised = raised.take().or_else(|| ending::attach(|py| py.check_signals().err()));
+            raised.is_some()
+        })
+    });
+    raised.map_or(Ok(result), Err)
+}
+
 /// Ctrl-C ends the wait, and whoever waited ends its tasks. What an earlier Ctrl-C has told to stop has no more time.
 fn on_interrupt(py: Python<'_>, session: &Session, error: &PyErr) {
     if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-        py.detach(|| session.kill_interrupted());
+        ending::detach(py, || session.kill_interrupted());
     }
 }
 
@@ -69,7 +86,7 @@ pub fn wait(
     n: usize,
     timeout: Option<f64>,
 ) -> PyResult<()> {
-    crate::ending::stays();
+    ending::stays();
     let limit = self::timeout(timeout);
     let Some(session) = futures.iter().find_map(|future| future.get().session()) else { return Ok(()) };
     if session.is_foreign() {

@@ -37,7 +37,7 @@ impl Zygote {
     #[pyo3(signature = (patience=None))]
     fn next(&self, py: Python<'_>, patience: Option<f64>) -> PyResult<Option<Birth>> {
         let patience = patience.map(Duration::from_secs_f64);
-        let next = py.detach(|| match &mut *self.inner.lock() {
+        let next = crate::ending::detach(py, || match &mut *self.inner.lock() {
             Some(zygote) => zygote.next(patience),
             None => Ok(Wanted::End),
         });

@@ -78,8 +78,8 @@ class ActorRefused(PacelineError, ValueError):
 
     code = "actor-refused"
 
-    def __init__(self, message: str = "the actor's name is taken") -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "the actor's name is taken", *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
 
 
 class NoSuchActor(PacelineError, LookupError):

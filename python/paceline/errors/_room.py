@@ -5,6 +5,9 @@ from __future__ import annotations
 from paceline.errors._base import PacelineError
 from paceline.errors._wording import megabytes
 
+# How the head ends a reason that is a setting of its own.
+OF_HEAD = " of the head)"
+
 
 class QueueFull(PacelineError):
     """More tasks wait to be sent than the queue may hold, and the thread that submits must not wait for room: it
@@ -38,7 +41,8 @@ class QueueFull(PacelineError):
 
 
 class NoResources(PacelineError):
-    """No node can ever hold what the task asks for, or none had room for it in the time it may wait."""
+    """No node can ever hold what the task asks for, none had room for it in the time it may wait, or the client has as
+    many of something as the head allows."""
 
     code = "no-resources"
 
@@ -66,6 +70,11 @@ class NoResources(PacelineError):
         if waited:
             message = f"no room for {what} in the time it may wait"
             hint = f"wait longer with {'group' if group else 'options'}(wait=...), ask for less, or add nodes"
+        elif why.endswith(OF_HEAD):
+            # A setting is reached, and says so: no node is too small.
+            setting = why.removesuffix(OF_HEAD).rpartition("(")[2]
+            message = f"the head gives no slots to {what}" if group else f"the head gives no slot with {what}"
+            hint = f"use fewer at a time, or start the head with a larger PACELINE_{setting.upper()}"
         elif group:
             message = f"there is not enough for {what}, and never will be"
             hint = "ask for fewer members or for less, or connect to a larger cluster"

@@ -10,7 +10,7 @@ use crate::failure::{Code, Failure, failed, usage};
 use crate::settings::Settings;
 use crate::show;
 use paceline_proto::question::Question;
-use paceline_registry::{Home, Node};
+use paceline_registry::{Home, Node, Place, machine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
@@ -110,6 +110,7 @@ fn sweep(home: &Home, name: &str) -> bool {
 
 /// The whole cluster.
 fn stop(home: &Home, target: &Target) -> Result<String, Failure> {
+    let dead = target.place.as_ref().map_or_else(Vec::new, dead_nodes);
     let answer = match target.ask(Question::Stop) {
         Ok(answer) => answer,
         Err(failure) if failure.code == Code::Unreachable && has_ended(target) => {
@@ -124,13 +125,21 @@ fn stop(home: &Home, target: &Target) -> Result<String, Failure> {
             wait_until(GONE_WITHIN, || !is_alive(node.pid)).map_err(|()| stuck(target, node.pid))?;
         }
     }
-    let left: Vec<&str> = answer["left"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let left = answer["left"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    // The head may not have noticed yet that one was killed.
+    let left: Vec<&str> = left.filter(|node| !dead.iter().any(|dead| dead == node)).collect();
     if left.is_empty() {
         return Ok(format!("cluster {} is stopped", target.name));
     }
     let text = format!("cluster {} is stopped, but these nodes did not go: {}", target.name, left.join(", "));
     Err(failed(text)
         .hint("they end by themselves when they have been without a head for as long as head_lost says"))
+}
+
+/// The nodes of this machine that have ended without leaving.
+fn dead_nodes(place: &Place) -> Vec<String> {
+    let own = place.known_nodes().into_iter().filter(|node| node.machine == machine());
+    own.map(|node| node.name).filter(|name| !place.is_node_alive(name)).collect()
 }
 
 /// Whether a head that could not be asked was about to end, as one that crashes is.

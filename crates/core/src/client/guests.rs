@@ -10,6 +10,8 @@
 //!   it is to end is said on each link to the head.
 //! * GC-3: the head knows of every actor of ours under which lease it lives, as soon as we do; that one is gone is said on
 //!   every link until the head has said that it heard.
+//! * GC-5: an actor whose name is claimed before its constructor is sent lives in the pool that becomes its place, unless it
+//!   has been ended before.
 
 use super::lease::{InFlight, Lease};
 use super::queue::Kind;
@@ -284,21 +286,28 @@ impl<Ticket: Clone> Client<Ticket> {
     }
 
     /// The same of an actor that is this pool: it is where the pool's slot is, once that has run its standing calls, and
-    /// ends with the pool. False: there is no such pool any more.
+    /// ends with the pool. Without a card it is known already, by [`Self::host_actor`] (GC-5). False: there is no such pool
+    /// any more, or no such actor.
     pub fn host_pool(
         &mut self,
         actor: ActorId,
-        card: Card,
+        card: Option<Card>,
         pool: &PoolId,
         out: &mut Vec<Effect<Ticket>>,
     ) -> bool {
         let Some(queue) = self.pool_key(pool).filter(|_| self.pool_broken(pool).is_none()) else {
             return false;
         };
+        if card.is_none() && self.guests.own.get(&actor).is_none_or(|own| own.gone.is_some()) {
+            return false;
+        }
         let lease = self.prepared_lease(queue);
         (self.shapes[queue].hosts, self.shapes[queue].homeless) = (true, lease.is_none());
         self.guests.hosts.insert(queue, actor);
-        self.host_actor(actor, card, lease, out);
+        match card {
+            Some(card) => self.host_actor(actor, card, lease, out),
+            None => self.move_actor(actor, lease, out),
+        }
         true
     }
 

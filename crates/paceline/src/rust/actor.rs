@@ -6,7 +6,7 @@
 use super::home::{self, Home};
 use super::slots::{HISTORY, Kind, Slots, encoded};
 use super::{Cluster, Error, Future, Options, Result};
-use crate::{PoolPlace, Search};
+use crate::{ActorId, PoolPlace, Search};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
@@ -89,16 +89,32 @@ impl<A: Actor> ActorBuilder<A> {
 
     /// Build an object in a slot of its own. Waits for its `new`, and fails as that fails.
     pub fn spawn(&self, cluster: &Cluster, arguments: A::Arguments) -> Result<A::Handle> {
+        let identity = home::new_identity()?;
+        let Some(name) = &self.name else { return self.built(cluster, identity, &arguments) };
+        if cluster.session.is_closed() {
+            return Err(Error::Closed);
+        }
+        let refused = |why| Error::ActorRefused { name: name.clone(), why };
+        // Before its `new` is sent: another of the name may live, and two must not run at the same time.
+        home::claim(&cluster.session, identity, A::CLASS, name, self.options.timeout).map_err(refused)?;
+        let built = self.built(cluster, identity, &arguments);
+        if built.is_err() {
+            cluster.session.end_actor(identity, "it was not built");
+        }
+        built
+    }
+
+    fn built(&self, cluster: &Cluster, identity: ActorId, arguments: &A::Arguments) -> Result<A::Handle> {
         let class = A::CLASS;
         let restarts = Some(self.restarts);
         let kind =
             Kind { size: 1, eager: true, once: true, restarts, calls_per_slot: None, history: HISTORY };
         let slots = Slots::open(cluster, kind, self.options)?;
-        slots.prepare(class.new, encoded(class.new, &arguments)?)?;
-        let home = Home::own(slots, class, self.restarts > 0)?;
+        slots.prepare(class.new, encoded(class.new, arguments)?)?;
+        let home = Home::own(slots, class, identity, self.restarts > 0);
         if let Some(name) = &self.name {
             let refused = |why| Error::ActorRefused { name: name.clone(), why };
-            home.host(Some(name), self.options.timeout).map_err(refused)?;
+            home.host(true, self.options.timeout).map_err(refused)?;
         }
         home.await_object(self.options.wait)?;
         Ok(ActorHandle { home, timeout: self.options.timeout }.into())
@@ -137,7 +153,7 @@ impl Cluster {
         if self.session.is_closed() {
             return Err(Error::Closed);
         }
-        let found = self.session.find_actor(name, COMES_WITHIN).map_err(missing)?;
+        let found = self.session.find_actor(name, COMES_WITHIN, &mut || false).map_err(missing)?;
         let (identity, card) = match found {
             Search::Found(found) => found,
             Search::Coming => {

@@ -41,7 +41,8 @@ pub enum Error {
     /// The program that has the function could not be started.
     #[error("{task} cannot run, for {program} could not be started: {why}{}", quoted(why.words()))]
     NotStarted { task: &'static str, program: String, why: Box<StartError> },
-    #[error("no node can ever hold {task}, which needs {needs}: {why}")]
+    /// No node can ever hold it, or the head gives one client no more of something.
+    #[error("{} {task}, which needs {needs}: {why}", no_slot(why))]
     Unplaceable { task: &'static str, needs: Box<Resources>, why: String },
     /// It waited for a slot for as long as it may.
     #[error("no slot for {task}, which needs {needs}, in the time it may wait{}", because(why))]
@@ -349,6 +350,11 @@ impl Error {
             }
         }
     }
+}
+
+/// What is the matter, by the reason that the head gives: a setting of its own, or what the nodes have.
+fn no_slot(why: &str) -> &'static str {
+    if why.ends_with(" of the head)") { "the head gives no slot to" } else { "no node can ever hold" }
 }
 
 fn because(why: &str) -> String {

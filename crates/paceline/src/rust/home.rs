@@ -74,7 +74,7 @@ const CARD: u8 = b'R';
 const CHECKPOINT: &[u8] = b"checkpoint";
 
 /// A number that no other actor has.
-fn new_identity() -> Result<ActorId> {
+pub(crate) fn new_identity() -> Result<ActorId> {
     let mut number = [0; 16];
     fill_random(&mut number).map_err(|error| Error::Start(Arc::new(error)))?;
     Ok(ActorId(u128::from_le_bytes(number)))
@@ -90,12 +90,24 @@ pub(crate) fn read_card(card: &[u8]) -> Option<(Duration, &str)> {
     Some((Duration::from_millis(u64::from_le_bytes(*milliseconds)), std::str::from_utf8(name).ok()?))
 }
 
+/// Have a name for an actor that is about to be built.
+pub(crate) fn claim(
+    session: &Session,
+    identity: ActorId,
+    class: &Class,
+    name: &str,
+    timeout: Duration,
+) -> Result<(), String> {
+    let card = Card { about: write_card(class, timeout), ..Card::default() };
+    session.claim_actor(identity, name, card, &mut || false)
+}
+
 impl Home {
     /// An actor of our own, whose state is kept if its type says how and `saved`.
-    pub fn own(slots: Slots, class: &'static Class, saved: bool) -> Result<Arc<Home>> {
+    pub fn own(slots: Slots, class: &'static Class, identity: ActorId, saved: bool) -> Arc<Home> {
         let home = Arc::new(Home {
             class,
-            identity: new_identity()?,
+            identity,
             functions: class.methods.iter().map(|name| slots.define(name)).collect(),
             session: slots.session.clone(),
             save: class.saves.filter(|_| saved).map(|(name, _)| slots.define(name)),
@@ -105,7 +117,7 @@ impl Home {
             place: Place::Own(slots),
         });
         remember(&home);
-        Ok(home)
+        home
     }
 
     pub fn visit(session: &Session, identity: ActorId, class: &'static Class) -> Arc<Home> {
@@ -126,14 +138,14 @@ impl Home {
         home
     }
 
-    /// Let others call it, and find it by its name if it has one.
-    pub fn host(&self, name: Option<&str>, timeout: Duration) -> Result<(), String> {
+    /// Let others call it. One whose name was claimed is known to them.
+    pub fn host(&self, claimed: bool, timeout: Duration) -> Result<(), String> {
         let Place::Own(slots) = &self.place else { return Ok(()) };
         let mut hosted = self.hosted.lock();
         if !*hosted {
-            let about = write_card(self.class, timeout);
-            let card = Card { name: name.map(str::to_owned), about, program: None };
-            self.session.host_actor(self.identity, card, slots.id(), || false)?;
+            let card = || Card { about: write_card(self.class, timeout), ..Card::default() };
+            let card = (!claimed).then(card);
+            self.session.host_actor(self.identity, card, slots.id())?;
             *hosted = true;
         }
         Ok(())

@@ -16,7 +16,7 @@ type Travelling<'a> = (serde_bytes::ByteArray<16>, u64, std::borrow::Cow<'a, str
 #[doc(hidden)]
 pub fn serialize<S: Serializer>(handle: &ActorHandle, serializer: S) -> Result<S::Ok, S::Error> {
     let ActorHandle { home, timeout } = handle;
-    home.host(None, *timeout).map_err(S::Error::custom)?;
+    home.host(false, *timeout).map_err(S::Error::custom)?;
     let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     let travelling: Travelling<'_> =
         (home.identity.0.to_le_bytes().into(), milliseconds, home.class.name.into());

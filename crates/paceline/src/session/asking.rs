@@ -4,24 +4,55 @@ use super::Session;
 use paceline_proto::TaskId;
 use paceline_proto::question::{Question, client_name};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 /// How long the head may take to answer a question.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
+/// How often whoever waits for an answer is asked whether it was interrupted: a signal that another thread got wakes nobody.
+pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+/// Why there is no answer if whoever waits for it was interrupted.
+pub(crate) const INTERRUPTED: &str = "whoever asked was interrupted";
+
+/// What comes within this time, unless the sender is gone or the asker is interrupted before.
+pub(crate) fn received<T>(
+    answer: &Receiver<T>,
+    within: Duration,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Option<T> {
+    let until = Instant::now() + within;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match answer.recv_timeout(left.min(WAIT_SLICE)) {
+            Ok(answer) => return Some(answer),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) if left <= WAIT_SLICE || interrupted() => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
 impl Session {
-    /// Ask the head something, and wait for the answer. An error is a sentence that says why there is none.
-    pub fn ask(&self, question: Question, within: Duration) -> Result<String, String> {
+    /// Ask the head something, and wait for the answer. An error is a sentence that says why there is none. `interrupted` is
+    /// asked again and again, and ends the wait.
+    pub fn ask(
+        &self,
+        question: Question,
+        within: Duration,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<String, String> {
         if self.shared.closed() {
             return Err("the cluster is closed".into());
         }
         let answer = self.shared.state.lock().inner.ask(question);
-        answer.recv_timeout(within).unwrap_or_else(|_| Err("the head does not answer".into()))
+        received(&answer, within, interrupted).unwrap_or_else(|| Err("the head does not answer".into()))
     }
 
     /// How the cluster stands, as the head tells it in JSON.
-    pub fn cluster_status(&self) -> Result<String, String> {
-        let status = self.ask(Question::Status, ANSWER_LIMIT)?;
+    pub fn cluster_status(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<String, String> {
+        let status = self.ask(Question::Status, ANSWER_LIMIT, interrupted)?;
         if let Some(cpus) = cpus_of(&status) {
             self.shared.cpus.store(cpus.max(1), Ordering::Relaxed);
         }
@@ -29,7 +60,11 @@ impl Session {
     }
 
     /// Where a task is, and what it waits for, in lines for people. The head is asked, too, if it waits for slots.
-    pub fn explain(&self, task: TaskId) -> Result<Vec<String>, String> {
+    pub fn explain(
+        &self,
+        task: TaskId,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<String>, String> {
         if self.shared.closed() {
             return Err("the cluster is closed".into());
         }
@@ -38,11 +73,11 @@ impl Session {
             (state.inner.explain(task)?, state.inner.core.id())
         };
         let mut lines: Vec<String> = texts(&told["lines"]);
-        lines.extend(self.stands_still(&told));
+        lines.extend(self.stands_still(&told, interrupted));
         if told["state"] == "waiting" {
             let client = client_name(me);
             // What it does not answer in time, it does not say.
-            let said = self.ask(Question::Explain { what: None }, ANSWER_LIMIT).ok();
+            let said = self.ask(Question::Explain { what: None }, ANSWER_LIMIT, interrupted).ok();
             let said: serde_json::Value =
                 said.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
             let waits = said["waits"].as_array().into_iter().flatten();
@@ -54,10 +89,14 @@ impl Session {
     }
 
     /// Whether the slot of a task was stopped, as its node tells the head.
-    fn stands_still(&self, told: &serde_json::Value) -> Option<String> {
+    fn stands_still(
+        &self,
+        told: &serde_json::Value,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Option<String> {
         let slot = told["slot"].as_u64()?;
-        let status: serde_json::Value =
-            serde_json::from_str(&self.ask(Question::Status, ANSWER_LIMIT).ok()?).ok()?;
+        let status = self.ask(Question::Status, ANSWER_LIMIT, interrupted).ok()?;
+        let status: serde_json::Value = serde_json::from_str(&status).ok()?;
         let here = status["nodes"].as_array()?.iter().filter(|node| node["name"] == told["node"]);
         here.map(|node| &node["slots"]).find_map(|slots| paceline_head::stands_still(slots, slot))
     }

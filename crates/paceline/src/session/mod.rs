@@ -4,6 +4,7 @@ mod asking;
 mod groups;
 mod payload;
 
+pub(crate) use asking::{INTERRUPTED, WAIT_SLICE, received};
 pub use groups::GroupPlace;
 pub use payload::Payload;
 
@@ -14,7 +15,7 @@ use crate::embedded::{self, Embedded};
 use crate::files::Files;
 use crate::host::Host;
 use crate::nested::{Blocked, Nest, Nested};
-use crate::notify::{Enter, Notifier};
+use crate::notify::{Enter, Notifier, Patience};
 use crate::objects::Objects;
 use crate::pump::{LEADER_WAKE, Leadership, Waited};
 use crate::reactor;
@@ -217,7 +218,7 @@ impl Session {
         };
         let session = Session::open(place, config, environment, enter, print, limits)?;
         // How large it is; it may have no nodes yet, and grow.
-        let _ = session.cluster_status();
+        let _ = session.cluster_status(&mut || false);
         Ok(session)
     }
 
@@ -519,8 +520,14 @@ impl Session {
         self.shared.notifier.try_push(notice)
     }
 
-    /// End the cluster. Returns how many tasks were cancelled by it. Harmless when repeated.
+    /// End the cluster, and wait until the callbacks that are there have run. Returns how many tasks were cancelled by it.
+    /// Harmless when repeated.
     pub fn close(&self) -> usize {
+        self.close_with(|| Patience::All)
+    }
+
+    /// The same; `patience` is asked again and again for which callbacks it waits.
+    pub fn close_with(&self, patience: impl FnMut() -> Patience) -> usize {
         if self.shared.is_foreign() || self.shared.closed.swap(true, Ordering::SeqCst) {
             return 0;
         }
@@ -555,7 +562,7 @@ impl Session {
             // Those of a slot are its client's.
             files.close(self.shared.nest.is_none());
         }
-        self.shared.notifier.close();
+        self.shared.notifier.close(patience);
         cancelled
     }
 }

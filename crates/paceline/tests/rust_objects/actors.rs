@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use paceline::{Cluster, Error};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("the_last_handle_ends_it_after_its_calls", the_last_handle_ends_it_after_its_calls),
     ("destroy_ends_it_now", destroy_ends_it_now),
     ("a_name_is_of_one_actor", a_name_is_of_one_actor),
+    ("an_actor_that_is_refused_its_name_is_not_built", an_actor_that_is_refused_its_name_is_not_built),
     ("actors_have_resources", actors_have_resources),
     ("an_actor_ends_with_its_cluster", an_actor_ends_with_its_cluster),
 ];
@@ -228,6 +230,40 @@ fn a_name_is_of_one_actor() {
         (next.count().unwrap(), cluster.get_actor::<Counter>("tally").unwrap().count().unwrap()),
         (7, 7)
     );
+}
+
+/// Leaves a line in a file when it is built.
+pub struct Leader;
+
+#[paceline::actor(cpus = 0)]
+impl Leader {
+    pub fn new(path: PathBuf) -> Result<Self, String> {
+        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        opened.and_then(|mut file| file.write_all(b"built\n")).map_err(|error| error.to_string())?;
+        Ok(Leader)
+    }
+
+    pub fn answer(&self) -> u32 {
+        42
+    }
+}
+
+fn an_actor_that_is_refused_its_name_is_not_built() {
+    let cluster = two();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("built");
+    let leader = Leader::options().named("leader").spawn(&cluster, (path.clone(),)).unwrap();
+    let error = Leader::options().named("leader").spawn(&cluster, (path.clone(),)).unwrap_err();
+    assert_eq!(error.code(), "actor-refused", "{error}");
+    assert_eq!(leader.answer().unwrap(), 42);
+    // What the other had sent would have begun by now.
+    let next = Leader::options().spawn(&cluster, (path.clone(),)).unwrap();
+    assert_eq!(next.answer().unwrap(), 42);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "built\nbuilt\n");
+    // A name is free when its actor was not built.
+    let nowhere = directory.path().join("none/built");
+    Leader::options().named("other").spawn(&cluster, (nowhere,)).unwrap_err();
+    Leader::options().named("other").spawn(&cluster, (path,)).unwrap();
 }
 
 fn actors_have_resources() {

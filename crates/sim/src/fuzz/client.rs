@@ -271,7 +271,7 @@ impl Bench {
             }
             6 => {
                 let card = Card { name: None, about: Vec::new(), program: None };
-                self.core.host_pool(input.actor(), card, &pool, out);
+                self.core.host_pool(input.actor(), Some(card), &pool, out);
             }
             _ => {
                 let call = Standing {

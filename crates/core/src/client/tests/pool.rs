@@ -1,9 +1,9 @@
 //! Pools: slots with state of their own, and actors.
 
 use super::*;
-use crate::client::{ActorDied, PoolBroken, PoolId, PoolSpec, Standing, Within};
+use crate::client::{ActorDied, Card, PoolBroken, PoolId, PoolSpec, Standing, Within};
 use paceline_proto::control::Timing;
-use paceline_proto::{ClusterId, Epoch, ExclusiveId, ProgramId, Rule};
+use paceline_proto::{ActorId, ClusterId, Epoch, ExclusiveId, ProgramId, Rule};
 
 fn spec(size: u32) -> PoolSpec {
     PoolSpec {
@@ -470,4 +470,53 @@ fn pool_is_wanted_again_when_a_lost_head_is_heard() {
     let timing = Timing { heartbeat: config.heartbeat, head_lost: config.head_lost };
     let effects = bench.head_says(HeadToClient::Welcome { cluster: ClusterId(1), epoch: Epoch(1), timing });
     assert_eq!(effects, [Effect::ToHead(ClientToHead::Welcomed), wants(&pool, 2)]);
+}
+
+#[test]
+fn an_actor_whose_name_was_claimed_lives_where_its_constructor_has_run() {
+    let claimed = ActorId(5);
+    let mut bench = Bench::new();
+    let card = Card { name: Some("x".into()), ..Card::default() };
+    bench.act(|client, _, out| client.host_actor(claimed, card, None, out));
+    let (pool, _) = bench.open_pool(actor(0));
+    let host = |bench: &mut Bench| {
+        let mut hosted = None;
+        let out = bench.act(|client, _, out| hosted = Some(client.host_pool(claimed, None, &pool, out)));
+        (hosted.unwrap(), out)
+    };
+    bench.grant_to(&pool, 1);
+    bench.up(A);
+    bench.stand(&pool, None, None);
+    assert_eq!(
+        host(&mut bench),
+        (true, vec![]),
+        "GC-5: the head has heard of it, and its constructor has not run"
+    );
+    let place = |out: &[Effect<u64>]| {
+        let mut said = out.iter().filter_map(|effect| match effect {
+            Effect::ToHead(ClientToHead::Actor { name, lease, .. }) => Some((name.clone(), *lease)),
+            _ => None,
+        });
+        said.next()
+    };
+    bench.runs(A);
+    let out = bench.values(A, ms(1), &[1]);
+    assert_eq!(place(&out), Some((Some("x".into()), Some(LeaseId(1)))), "GC-3");
+}
+
+#[test]
+fn an_actor_that_is_ended_before_it_has_a_pool_gets_none() {
+    let claimed = ActorId(5);
+    let mut bench = Bench::new();
+    let (pool, _) = bench.open_pool(actor(0));
+    bench.act(|client, _, out| client.host_actor(claimed, Card::default(), None, out));
+    bench.head_says(HeadToClient::ActorGone { actor: claimed, why: "somebody wants it to end".into() });
+    let host = |bench: &mut Bench| {
+        let mut hosted = None;
+        bench.act(|client, _, out| hosted = Some(client.host_pool(claimed, None, &pool, out)));
+        hosted
+    };
+    assert_eq!(host(&mut bench), Some(false), "GC-5");
+    bench.head_says(HeadToClient::ActorGone { actor: claimed, why: "somebody wants it to end".into() });
+    assert_eq!(host(&mut bench), Some(false), "GC-5: the head has forgotten it");
 }
