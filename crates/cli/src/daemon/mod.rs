@@ -55,20 +55,19 @@ pub fn from_stdin() -> Result<(), Failure> {
         line.push('\n');
         let mut stdout = std::io::stdout();
         let _ = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
-        leave_terminal(log);
+        leave_terminal(log.is_some());
     })
     // It was told through the report.
     .or(Ok(()))
 }
 
-/// Nothing more is read from or written to where it was started.
-fn leave_terminal(log: Option<&Log>) {
+/// Nothing more is read from or written to where it was started. The log may have the error output already.
+fn leave_terminal(has_log: bool) {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
     if let Ok(null) = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()) {
         let _ = rustix::stdio::dup2_stdin(&null);
         let _ = rustix::stdio::dup2_stdout(&null);
-        let taken = log.is_some_and(|log| log.take_stderr().is_ok());
-        if !taken {
+        if !has_log {
             let _ = rustix::stdio::dup2_stderr(&null);
         }
     }
@@ -163,6 +162,10 @@ impl Daemon {
         let log = Log::open(log_path, &plan.log, !plan.detached)?;
         log.install(&plan.log);
         crash::install(log.clone(), !plan.detached);
+        if plan.detached {
+            // Before there is a node: its zygote inherits the error output, and must not keep the caller's open.
+            log.take_stderr()?;
+        }
         let (ended, ends) = mpsc::unbounded_channel();
         end::watch(&plan, ended.clone())?;
         let keeps_key = joined.is_some() && !plan.lifeline;
