@@ -229,6 +229,14 @@ def test_a_killed_node_disappears_and_the_total_shrinks(paceline: Commands) -> N
     wait_until(lambda: paceline.nodes() == ["a"], "the node again")
 
 
+def test_stop_right_after_a_node_was_killed_waits_for_nothing_of_it(paceline: Commands) -> None:
+    head = paceline.start("--no-node")
+    node = paceline.join(head["address"], "a", "--cpus", "1")
+    os.kill(node["pid"], signal.SIGKILL)
+    assert paceline("stop").ok().err == "cluster default is stopped\n"
+    paceline.assert_nothing_left()
+
+
 def test_killed_process_of_a_node_is_noticed_at_once(paceline: Commands) -> None:
     """Though a heartbeat is two seconds, and silence ends a node after three."""
     head = paceline.start("--no-node")

@@ -250,8 +250,8 @@ impl Leader {
 
 fn an_actor_that_is_refused_its_name_is_not_built() {
     let cluster = two();
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("built");
+    let built = Mark::new("leader");
+    let path = built.0.clone();
     let leader = Leader::options().named("leader").spawn(&cluster, (path.clone(),)).unwrap();
     let error = Leader::options().named("leader").spawn(&cluster, (path.clone(),)).unwrap_err();
     assert_eq!(error.code(), "actor-refused", "{error}");
@@ -261,8 +261,7 @@ fn an_actor_that_is_refused_its_name_is_not_built() {
     assert_eq!(next.answer().unwrap(), 42);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "built\nbuilt\n");
     // A name is free when its actor was not built.
-    let nowhere = directory.path().join("none/built");
-    Leader::options().named("other").spawn(&cluster, (nowhere,)).unwrap_err();
+    Leader::options().named("other").spawn(&cluster, (path.join("none"),)).unwrap_err();
     Leader::options().named("other").spawn(&cluster, (path,)).unwrap();
 }
 
