@@ -702,8 +702,8 @@ impl Patience {
         Patience { heartbeat, deaf: BTreeSet::new(), over_until: None }
     }
 
-    /// How long this client may hold up the node.
-    fn left(&self, client: ClientId) -> Duration {
+    /// Returns how long this client may hold up the node.
+    fn wait_limit(&self, client: ClientId) -> Duration {
         let is_over = self.over_until.is_some_and(|until| until > Instant::now());
         match is_over || self.deaf.contains(&client) {
             true => Duration::ZERO,
@@ -713,14 +713,14 @@ impl Patience {
 
     async fn has_room(&mut self, client: ClientId, outlets: &Outlets) -> bool {
         let Some(outlet) = lock(outlets).get(&client).cloned() else { return true };
-        let left = self.left(client);
+        let limit = self.wait_limit(client);
         let room =
-            outlet.queued() <= ENOUGH || tokio::time::timeout(left, outlet.drained_to(ENOUGH)).await.is_ok();
+            outlet.queued() <= ENOUGH || tokio::time::timeout(limit, outlet.drained_to(ENOUGH)).await.is_ok();
         if room {
             self.deaf.remove(&client);
             return true;
         }
-        if !left.is_zero() {
+        if !limit.is_zero() {
             self.over_until = Some(Instant::now() + self.heartbeat);
         }
         if self.deaf.insert(client) {
